@@ -1,5 +1,5 @@
 //! `cargo xtask namespaces`: a cluster as it would be spread over machines. Six processes of the release binary, each
-//! in a network namespace of its own, train together; then one process trains the same, and both must be as good.
+//! in a network namespace of its own, train together over TLS with one token; then one process trains the same, and both must be as good.
 
 pub(crate) mod ip;
 
@@ -147,10 +147,15 @@ impl Job {
         let deadline = Instant::now() + self.limit;
         let address = format!("{}:{PORT}", ip::address(0));
 
+        let token = self.fresh("token");
+        let mut make_token = shell::program(&self.binary, &["token", "--out"]);
+        make_token.arg(&token);
+        shell::run(make_token)?;
+
         let mut controller = network.command(CONTROLLER);
         controller.arg(&self.binary).args([CONTROLLER, "--listen", &address]);
         controller.args(["--workers=2", "--servers=2", "--switches=1"]).args(&self.options);
-        controller.arg("--json").arg(&json);
+        controller.arg("--json").arg(&json).arg("--token-file").arg(&token);
         let mut processes = vec![self.start(CONTROLLER, controller)?];
         wait_until_listening(&mut processes[0])?;
 
@@ -158,6 +163,7 @@ impl Job {
             let role = host.trim_end_matches(|last: char| last.is_ascii_digit());
             let mut member = network.command(host);
             member.arg(&self.binary).args([role, "--controller", &address]);
+            member.arg("--token-file").arg(&token);
             match role {
                 "worker" => drop(member.arg(format!("--data={}", self.data))),
                 SWITCH => drop(member.args(switch)),

@@ -12,6 +12,7 @@ use libra_launch::event_log::EventLog;
 use libra_launch::interrupt;
 use libra_launch::job::{Job, JobArguments, failure};
 use libra_launch::notices::news;
+use libra_launch::security::SecurityArguments;
 
 /// Gathers a cluster, runs one job on it and prints its report.
 ///
@@ -31,6 +32,8 @@ pub(crate) struct Arguments {
     tables: Tables,
     #[command(flatten)]
     job: JobArguments,
+    #[command(flatten)]
+    security: SecurityArguments,
 }
 
 /// Origin of the description of a job.
@@ -46,6 +49,8 @@ pub(crate) fn run(arguments: &Arguments) -> Result<()> {
     let started = Instant::now();
     let controller = Controller::bind(arguments.listen)?;
     let address = controller.address();
+    let security = arguments.security.of_controller(address, arguments.job.bars())?;
+    let controller = controller.with_security(security);
     if arguments.tables == Tables::Workers {
         let spec = arguments.job.without_tables(arguments.switches, address)?;
         let outcome = serve(arguments, controller.with_tables_of_workers(), &spec, |_event| ())?;

@@ -30,7 +30,7 @@ mod train;
 use std::process::ExitCode;
 
 use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
-use libra_launch::{interrupt, member, plane};
+use libra_launch::{interrupt, member, plane, security};
 use mimalloc::MiMalloc;
 
 /// Messages are so large that the system's allocator returns them to the kernel when they are freed; it then maps and clears their
@@ -68,6 +68,8 @@ enum Command {
     Switch(member::SwitchArguments),
     /// Trains on its share of the data
     Worker(member::WorkerArguments),
+    /// Makes the token of a cluster over several machines
+    Token(security::TokenArguments),
     #[command(hide = true)]
     XdpPass(plane::PassArguments),
     /// Generates the program of a switch in P4, and describes it
@@ -85,8 +87,11 @@ enum Command {
 }
 
 fn main() -> ExitCode {
-    interrupt::watch();
-    let result = parse().and_then(|cli| match cli.command {
+    let cli = parse();
+    if !matches!(cli, Ok(Cli { command: Command::Switch(_) })) {
+        interrupt::watch();
+    }
+    let result = cli.and_then(|cli| match cli.command {
         Command::Train(arguments) => train::run(&arguments),
         Command::Profile(arguments) => profile::run(&arguments),
         Command::Plan(command) => plan::run(&command),
@@ -95,6 +100,7 @@ fn main() -> ExitCode {
         Command::Server(arguments) => member::run_server(&arguments),
         Command::Switch(arguments) => member::run_switch(&arguments),
         Command::Worker(arguments) => member::run_worker(&arguments),
+        Command::Token(arguments) => security::run_token(&arguments),
         Command::XdpPass(arguments) => plane::pass(&arguments),
         Command::P4(command) => p4::run(&command),
         Command::Bench(arguments) => laboratory::run("bench", &arguments),

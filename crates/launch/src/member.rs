@@ -15,12 +15,15 @@ use libra_proto::{MemberEvent, PROCESS_SHARDS_MAX, Peer, Restoring, ServerEvent,
 use rustix::thread::{CpuSet, sched_setaffinity};
 
 use crate::arguments::{FaultArguments, parse_bytes};
+use crate::interrupt;
 use crate::notices::{restoring, turned_away};
 use crate::p4::P4Switch;
 use crate::parent_guard;
 use crate::plane::PlaneArguments;
+use crate::privileges;
 use crate::progress::Bars;
 use crate::report::{quality_line, rows_on_disk};
+use crate::security::SecurityArguments;
 use crate::task::Task;
 use crate::training::{Step, work};
 
@@ -45,6 +48,8 @@ struct MemberArguments {
     /// Ends with its standard input: for processes that another one has started
     #[arg(long, hide = true, alias = "leashed")]
     exit_with_parent: bool,
+    #[command(flatten)]
+    security: SecurityArguments,
 }
 
 impl MemberArguments {
@@ -55,16 +60,17 @@ impl MemberArguments {
         Ok(Bars::new(self.quiet))
     }
 
-    fn options(&self) -> NodeOptions {
-        NodeOptions {
+    fn options(&self, bars: Bars) -> Result<NodeOptions> {
+        Ok(NodeOptions {
             connect_timeout: Duration::from_secs(self.connect_timeout),
+            security: self.security.of_member(self.controller, bars)?,
             ..NodeOptions::new(self.controller)
-        }
+        })
     }
 
-    fn options_with_faults(&self, faults: FaultRates) -> NodeOptions {
+    fn options_with_faults(&self, faults: FaultRates, bars: Bars) -> Result<NodeOptions> {
         // Each process of a cluster draws its own faults.
-        NodeOptions { faults, fault_seed: u64::from(std::process::id()), ..self.options() }
+        Ok(NodeOptions { faults, fault_seed: u64::from(std::process::id()), ..self.options(bars)? })
     }
 }
 
@@ -150,7 +156,7 @@ pub struct WorkerArguments {
 /// Runs a server until its job ends.
 pub fn run_server(arguments: &ServerArguments) -> Result<()> {
     let bars = arguments.member.begin()?;
-    let options = arguments.member.options();
+    let options = arguments.member.options(bars)?;
     let node = match &arguments.state_dir {
         Some(state) => {
             let limit = arguments.memory_limit;
@@ -199,12 +205,14 @@ pub fn run_server(arguments: &ServerArguments) -> Result<()> {
     Ok(())
 }
 
-/// Runs a switch until its job ends.
+/// Runs a switch until its job ends. It watches for interrupts by itself, once it has given up its privileges: the thread that does
+/// would keep them.
 pub fn run_switch(arguments: &SwitchArguments) -> Result<()> {
     let bars = arguments.member.begin()?;
-    let options =
-        arguments.processor.apply(arguments.member.options_with_faults(arguments.faults.rates()?))?;
+    let options = arguments.member.options_with_faults(arguments.faults.rates()?, bars)?;
+    let options = arguments.processor.apply(options)?;
     if let Some(P4Switch { plane, address, wakes, bmv2 }) = arguments.plane.p4(arguments.listen)? {
+        interrupt::watch();
         if options.faults != FaultRates::default() {
             bail!("datagrams of a P4 switch do not pass its agent: lose them at the workers");
         }
@@ -228,11 +236,14 @@ pub fn run_switch(arguments: &SwitchArguments) -> Result<()> {
         bars.line(&format!("switch: {lacks}"));
     }
     let Some((plane, mode)) = attached else {
+        interrupt::watch();
         node.run(|event| tell(bars, event))?;
         return Ok(());
     };
     bars.line(&format!("switch: the data plane is in the kernel, {mode}"));
     let wakes = plane.wakes().context("cannot watch the data plane")?;
+    privileges::keep_bpf_alone().context("cannot give up the privileges that attached the data plane")?;
+    interrupt::watch();
     node.with_plane(plane, wakes).run(|event| tell(bars, event))?;
     Ok(())
 }
@@ -248,8 +259,8 @@ fn tell(bars: Bars, event: &MemberEvent) {
 /// Runs a worker until its job ends.
 pub fn run_worker(arguments: &WorkerArguments) -> Result<()> {
     let bars = arguments.member.begin()?;
-    let options =
-        arguments.processor.apply(arguments.member.options_with_faults(arguments.faults.rates()?))?;
+    let options = arguments.member.options_with_faults(arguments.faults.rates()?, bars)?;
+    let options = arguments.processor.apply(options)?;
     bars.line(&format!("worker: waiting for the cluster at {}", arguments.member.controller));
     let worker = WorkerNode::join(options)?;
     bars.line(&format!("{}: the cluster is complete", Peer::Worker(worker.number())));

@@ -6,7 +6,7 @@ use std::thread;
 
 use anyhow::{Context, Result};
 
-use crate::interrupt;
+use crate::{interrupt, privileges};
 
 /// Returns the program to start: such processes are of this program.
 pub fn this_program() -> Result<PathBuf> {
@@ -17,6 +17,8 @@ pub fn this_program() -> Result<PathBuf> {
 pub fn exit_with_parent(mut take: impl FnMut(&str) + Send + 'static) -> Result<()> {
     interrupt::report_elsewhere();
     let read = move || {
+        // It only reads, so it has no use for what the process was started with.
+        let _ = privileges::keep_none();
         for line in stdin().lock().lines().map_while(Result::ok) {
             take(&line);
         }

@@ -14,6 +14,7 @@
 #![forbid(unsafe_code)]
 
 mod bench;
+mod security;
 mod sim;
 mod soak;
 
@@ -55,8 +56,11 @@ enum Command {
 }
 
 fn main() -> ExitCode {
-    interrupt::watch();
-    let result = match Cli::parse().command {
+    let command = Cli::parse().command;
+    if !matches!(command, Command::Switch(_)) {
+        interrupt::watch();
+    }
+    let result = match command {
         Command::Sim(arguments) => sim::run(&arguments),
         Command::Soak(arguments) => soak::run(&arguments),
         Command::Bench(command) => bench::run(&command),

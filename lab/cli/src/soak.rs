@@ -25,7 +25,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, anyhow, bail};
 use clap::{Args, ValueEnum};
-use libra_net::{FaultRates, NodeOptions};
+use libra_net::{FaultRates, NodeOptions, Security};
 use libra_proto::{Durability, FLOW_PACKETS_MAX, Sizes};
 use serde::{Deserialize, Serialize};
 
@@ -33,6 +33,7 @@ use self::load::Load;
 use self::records::wall_clock;
 use self::report::Report;
 use self::runner::SoakRunner;
+use crate::security::StreamSecurity;
 use libra_launch::arguments::{FaultArguments, clear, parse_bytes, positive_seconds};
 use libra_launch::fault_schedule::{Kill, Moment, Target};
 use libra_launch::interrupt;
@@ -89,6 +90,9 @@ pub(crate) struct Arguments {
     /// Memory for the rows of each server, as in 64MiB: pushes then touch four times as many rows as fit, and the others are on disk
     #[arg(long, value_name = "SIZE", value_parser = parse_bytes)]
     memory_limit: Option<u64>,
+    /// Protection of the streams between members
+    #[arg(long, value_enum, default_value = "off")]
+    security: StreamSecurity,
     /// Largest file of a server, as on a disk that is full then
     #[arg(long, value_name = "SIZE", value_parser = parse_bytes)]
     file_limit: Option<u64>,
@@ -240,6 +244,7 @@ impl Arguments {
             log: self.log,
             checkpoint_every: self.checkpoint_every,
             memory_limit: self.memory_limit,
+            security: self.security,
             file_limit: self.file_limit,
             task: Task { load: self.load()?, end },
         })
@@ -275,6 +280,7 @@ struct Settings {
     faults: [f64; 3],
     log: bool,
     checkpoint_every: Option<Duration>,
+    security: StreamSecurity,
     memory_limit: Option<u64>,
     file_limit: Option<u64>,
     task: Task,
@@ -346,6 +352,7 @@ impl Settings {
         let faults = FaultRates::new(loss, duplicate, reorder)?;
         // Each process of a cluster draws its own faults.
         let fault_seed = u64::from(std::process::id());
-        Ok(NodeOptions { faults, fault_seed, ..NodeOptions::new(self.controller) })
+        let security = Security::from_environment()?;
+        Ok(NodeOptions { faults, fault_seed, security, ..NodeOptions::new(self.controller) })
     }
 }

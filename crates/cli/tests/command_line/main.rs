@@ -10,6 +10,7 @@ mod output;
 #[allow(dead_code, reason = "some of it is only for the laboratory")]
 mod process;
 mod refusals;
+mod security;
 mod shards;
 
 /// The program under test.

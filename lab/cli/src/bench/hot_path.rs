@@ -26,6 +26,7 @@ use super::load::{Load, Operation};
 use super::processes::{ClusterSpec, Processes, abort_on_interrupt, went};
 use super::rows::{Fill, Kind, Rows};
 use super::usage::UsageMonitor;
+use crate::security::{RunToken, StreamSecurity};
 use libra_launch::arguments::{FaultArguments, clear};
 use libra_launch::document::write_json;
 use libra_launch::job::failure;
@@ -193,6 +194,7 @@ fn measure(arguments: &Arguments, load: &Load, switches: u16) -> Result<Measured
     let sizes = Sizes { servers: 1, switches, workers: arguments.workers };
     let namespace = arguments.switch_namespace.as_ref();
     let host = namespace.map_or(Ipv4Addr::LOCALHOST, |_| network::HOSTS.into());
+    let token = RunToken::new(StreamSecurity::Off)?;
     let controller = ControllerNode::bind(SocketAddr::from((host, 0)))?;
     let faults = arguments.faults.options();
     let options = [topology::switch_options(arguments), faults.clone()].concat();
@@ -200,7 +202,7 @@ fn measure(arguments: &Arguments, load: &Load, switches: u16) -> Result<Measured
     let programs =
         (arguments.plane == PlaneKind::Xdp && switches > 0).then(ProgramSampler::start).transpose()?;
     let processes = Processes::start(
-        ClusterSpec { sizes, shards_per_server: 1, switch, worker: &faults, state: None },
+        ClusterSpec { sizes, shards_per_server: 1, token, switch, worker: &faults, state: None },
         controller.address(),
     )?;
     let (switches, workers) = (processes.monitor_switches()?, processes.monitor_workers()?);

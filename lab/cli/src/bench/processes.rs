@@ -13,6 +13,7 @@ use tokio::sync::mpsc::UnboundedSender;
 
 use super::usage::UsageMonitor;
 use super::worker::MEASURING;
+use crate::security::RunToken;
 use libra_launch::interrupt;
 use libra_launch::network::inside_of;
 use libra_launch::parent_guard;
@@ -27,6 +28,7 @@ pub(super) struct ClusterSpec<'a> {
     /// Options of workers.
     pub(super) worker: &'a [String],
     pub(super) shards_per_server: u16,
+    pub(super) token: RunToken,
     /// Directory for the state of servers.
     pub(super) state: Option<&'a Path>,
 }
@@ -45,17 +47,20 @@ impl Processes {
             let mut server = member(&["server", "--exit-with-parent", "--quiet"], controller)?;
             server.arg("--shards-per-server").arg(spec.shards_per_server.to_string());
             server.args(spec.state.iter().flat_map(|state| [OsStr::new("--state-dir"), state.as_os_str()]));
+            spec.token.give_to_member(&mut server);
             processes.servers.push(start(server, Stdio::null())?);
         }
         for _ in 0..spec.sizes.switches {
             let (options, namespace) = spec.switch;
             let mut switch = member_in(namespace, &["switch", "--exit-with-parent", "--quiet"], controller)?;
             switch.args(options);
+            spec.token.give_to_member(&mut switch);
             processes.switches.push(start(switch, Stdio::null())?);
         }
         for _ in 0..spec.sizes.workers {
             let mut worker = member(&["bench", "worker"], controller)?;
             worker.args(spec.worker);
+            spec.token.give(&mut worker);
             processes.workers.push(start(worker, Stdio::piped())?);
         }
         Ok(processes)

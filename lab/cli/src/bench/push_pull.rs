@@ -19,6 +19,7 @@ use super::processes::{ClusterSpec, Processes, abort_on_interrupt, went};
 use super::report::Report;
 use super::rows::Rows;
 use super::worker::{Account, wall_clock};
+use crate::security::{RunToken, StreamSecurity};
 use libra_launch::arguments::{ColdPathArguments, clear};
 use libra_launch::document::write_json;
 use libra_launch::job::failure;
@@ -57,6 +58,9 @@ pub(crate) struct Arguments {
     /// Writes the figures to this file, for machines
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
+    /// Protection of the streams between members
+    #[arg(long, value_enum, default_value = "off")]
+    security: StreamSecurity,
     /// Prints nothing but errors
     #[arg(long)]
     quiet: bool,
@@ -78,10 +82,13 @@ pub(crate) fn run(arguments: &Arguments) -> Result<()> {
     spinner.finish_and_clear();
     let bar = bars.bar("rows");
     bar.set_length(load.rows.made());
+    let token = RunToken::new(arguments.security)?;
     let controller = ControllerNode::bind(SocketAddr::from((Ipv4Addr::LOCALHOST, 0)))?;
+    let controller = controller.with_security(token.security());
     let spec = ClusterSpec {
         sizes: arguments.sizes(),
         shards_per_server: arguments.shards_per_server,
+        token,
         switch: (&[], None),
         worker: &[],
         state: arguments.durability.state.as_deref(),

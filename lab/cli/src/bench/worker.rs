@@ -7,7 +7,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context, Result};
 use clap::Args;
-use libra_net::{NodeOptions, WorkerNode};
+use libra_net::{NodeOptions, Security, WorkerNode};
 use libra_proto::{Outcome, Parameters, PullId};
 use serde::{Deserialize, Serialize};
 
@@ -93,7 +93,8 @@ pub(super) fn wall_clock() -> u64 {
 pub(super) fn run(arguments: &Arguments) -> Result<()> {
     parent_guard::exit_with_parent(|_| ())?;
     let (faults, fault_seed) = (arguments.faults.rates()?, u64::from(std::process::id()));
-    let options = NodeOptions { faults, fault_seed, ..NodeOptions::new(arguments.controller) };
+    let security = Security::from_environment()?;
+    let options = NodeOptions { faults, fault_seed, security, ..NodeOptions::new(arguments.controller) };
     let mut worker = WorkerNode::join(options)?;
     let account = Load::from_text(&worker.cluster().task).and_then(|load| measure(&mut worker, &load));
     match account.and_then(|account| Ok(serde_json::to_string(&account)?)) {

@@ -5,7 +5,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use anyhow::{Context, Result};
-use libra_net::ControllerNode;
+use libra_net::{ControllerNode, Security};
 use libra_proto::{
     Cluster, ControllerCommand, ControllerEvent, HotPath, Peer, ServerStatistics, Statistics,
     SwitchStatistics, WorkerStatistics,
@@ -113,7 +113,7 @@ pub(super) fn run(directory: &Path) -> Result<()> {
             let _ = ask.send(ControllerCommand::Migrate { switch });
         }
     })?;
-    let controller = ControllerNode::bind(settings.controller)?;
+    let controller = ControllerNode::bind(settings.controller)?.with_security(Security::from_environment()?);
     let load = &settings.task.load;
     let standard = HotPath::for_workers(settings.sizes.workers).with_lanes(settings.lanes);
     let hot_path = HotPath { flow_packets_max: settings.flow_packets, ..standard };

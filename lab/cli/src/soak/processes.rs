@@ -12,6 +12,7 @@ use libra_proto::Peer;
 use super::Settings;
 use super::controller::{LogEntry, migrate};
 use super::runner::Signal;
+use crate::security::RunToken;
 use libra_launch::network::{self, Network, Seat};
 use libra_launch::parent_guard;
 use libra_launch::plane::SwitchPlane;
@@ -50,6 +51,7 @@ pub(super) struct Processes<'s> {
     settings: &'s Settings,
     directory: &'s Path,
     program: PathBuf,
+    token: RunToken,
     signals: Sender<Signal>,
     /// One of their own, for switches in the kernel.
     network: Option<Network>,
@@ -70,7 +72,8 @@ impl<'s> Processes<'s> {
     pub(super) fn new(settings: &'s Settings, directory: &'s Path, signals: Sender<Signal>) -> Result<Self> {
         let program = parent_guard::this_program()?;
         let network = (settings.plane != SwitchPlane::Udp).then(Network::new).transpose()?;
-        Ok(Self { settings, directory, program, signals, network, alive: Vec::new(), started: [0; 4] })
+        let token = RunToken::new(settings.security)?;
+        Ok(Self { settings, directory, program, token, signals, network, alive: Vec::new(), started: [0; 4] })
     }
 
     pub(super) fn start(&mut self, kind: Kind) -> Result<()> {
@@ -108,6 +111,10 @@ impl<'s> Processes<'s> {
                 }
                 command.args(["switch", "--exit-with-parent", "--controller", &controller]).args(options);
             }
+        }
+        match kind {
+            Kind::Controller | Kind::Worker => self.token.give(&mut command),
+            Kind::Server | Kind::Switch => self.token.give_to_member(&mut command),
         }
         let stdout = if kind == Kind::Controller { Stdio::piped() } else { Stdio::null() };
         command.stdin(Stdio::piped()).stdout(stdout);
