@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from launch import Cluster, free_port, start, torchrun
+from launch import Cluster, free_port, libra_binary, start, torchrun
 
 pytest.importorskip("torch")
 
@@ -41,6 +41,25 @@ def test_a_controller_takes_the_tables_of_its_workers(tmp_path: Path, clusters: 
     clusters.append(cluster)
     arguments = (f"--checkpoint={tmp_path / 'checkpoint'}", "--steps=40")
     workers = [start("servers.py", rank, 2, free_port(), *arguments, LIBRA_CONTROLLER=cluster.address) for rank in range(2)]
+    outputs = [worker.communicate(timeout=120) for worker in workers]
+    assert [worker.returncode for worker in workers] == [0, 0], outputs
+    assert cluster.end() == 0, cluster.log("controller")
+
+
+def test_a_token_lets_in_those_that_have_it(
+    tmp_path: Path, clusters: list[Cluster], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = subprocess.run([libra_binary(), "token"], capture_output=True, text=True, check=True)
+    monkeypatch.setenv("LIBRA_TOKEN", made.stdout.strip())
+    cluster = Cluster(tmp_path)
+    clusters.append(cluster)
+    one = {"LIBRA_CONTROLLER": cluster.address}
+    arguments = (f"--checkpoint={tmp_path / 'checkpoint'}", "--steps=40")
+    for token, refusal in (("", "it speaks TLS, and this end has no token"), ("libra1_x", "LIBRA_TOKEN: a token is libra1_")):
+        stranger = start("servers.py", 0, 2, free_port(), *arguments, **one, LIBRA_TOKEN=token)
+        _, errors = stranger.communicate(timeout=60)
+        assert stranger.returncode != 0 and refusal in errors, errors
+    workers = [start("servers.py", rank, 2, free_port(), *arguments, **one) for rank in range(2)]
     outputs = [worker.communicate(timeout=120) for worker in workers]
     assert [worker.returncode for worker in workers] == [0, 0], outputs
     assert cluster.end() == 0, cluster.log("controller")
