@@ -27,6 +27,9 @@ const UNFINISHED: &str = ".partial";
 /// After the name of a directory: it is being removed.
 const REMOVED: &str = ".removed";
 
+/// The manifests of a checkpoint and of all that it builds on, the full one first, and the state that its owner gave.
+pub type ChainState = (Vec<Manifest>, Vec<u8>);
+
 /// The checkpoints in a directory.
 ///
 /// Checkpoint 7 is the directory `checkpoint-7`. It is written as `checkpoint-7.partial` and renamed when all of it is
@@ -125,12 +128,11 @@ impl<D: Disk + Clone> Checkpoints<D> {
         Checkpoint::open(self, number)
     }
 
-    /// Returns the manifests of the newest checkpoint that can be read and of all that it builds on, the full one first, and the state that
-    /// its owner gave; `None` if there is none. The files of rows are not looked at.
+    /// Returns the newest checkpoint that can be read; `None` if there is none. The files of rows are not looked at.
     ///
     /// # Errors
     /// The disk refused.
-    pub fn newest_state(&self) -> Result<Option<(Vec<Manifest>, Vec<u8>)>, DiskError> {
+    pub fn newest_state(&self) -> Result<Option<ChainState>, DiskError> {
         let state = |number: u64| -> Result<_, CheckpointError> {
             let chain = self.chain(number)?;
             let state = reader::read_state(&self.disk, chain.last().expect("the chain has itself"))?;

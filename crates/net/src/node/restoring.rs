@@ -13,7 +13,6 @@ use tokio::sync::{mpsc, oneshot};
 
 use super::{NodeOptions, runtime};
 use crate::driver::{Ports, drive};
-use crate::links::Links;
 
 /// A user is told this often.
 const NOTICE_INTERVAL: Duration = Duration::from_secs(10);
@@ -38,10 +37,10 @@ impl<F: FnMut(&Restoring) + Send + 'static> Announcer<F> {
         *self.reading.lock().unwrap_or_else(PoisonError::into_inner) = Some(reading);
         let Some(on_progress) = self.on_progress.take() else { return };
         let (end, ended) = oneshot::channel();
-        let (options, reading) = (self.options, Arc::clone(&self.reading));
+        let (options, reading) = (self.options.clone(), Arc::clone(&self.reading));
         let thread = thread::Builder::new().name("libra-restoring".to_owned());
         // Without a thread the shard is read all the same.
-        let spawned = thread.spawn(move || drop(announce(options, &reading, ended, on_progress)));
+        let spawned = thread.spawn(move || drop(announce(&options, &reading, ended, on_progress)));
         self.running = spawned.ok().map(|thread| (end, thread));
     }
 }
@@ -58,7 +57,7 @@ impl<F> Drop for Announcer<F> {
 
 /// Drives the role until `ended` is ready.
 fn announce(
-    options: NodeOptions,
+    options: &NodeOptions,
     reading: &Mutex<Option<Reading>>,
     ended: oneshot::Receiver<Infallible>,
     mut on_progress: impl FnMut(&Restoring),
@@ -83,7 +82,7 @@ fn announce(
             notice_in = notice_in.saturating_sub(RESTORING_INTERVAL);
         }
     };
-    let (links, never) = (Links::new(options.connect_timeout), |event| -> ControlFlow<()> { match event {} });
+    let (links, never) = (options.links(), |event| -> ControlFlow<()> { match event {} });
     runtime.block_on(async {
         tokio::select! {
             _ = ended => {}

@@ -63,7 +63,7 @@ impl ServerNode {
     ) -> Result<Self, NodeError> {
         let row_files = memory_limit.map(|bytes| RowFiles::new(&data, bytes)).transpose();
         let row_files = row_files.map_err(PlaceError::Rows)?;
-        let mut announcer = Announcer::new(options, on_restoring);
+        let mut announcer = Announcer::new(options.clone(), on_restoring);
         let found = find(&data, row_files.as_ref(), |shard| announcer.begin(shard))?;
         drop(announcer);
         let known = found.first().map(|found| found.recovered.restored.address());

@@ -27,6 +27,7 @@ impl Role {
             Message::Join(join) => Some(join.kind.into()),
             Message::Rejoin(rejoin) => Some(rejoin.join.kind.into()),
             Message::Hello(hello) => Some(hello.from.into()),
+            Message::Restoring(_) => Some(Self::Server),
             _ => None,
         }
     }

@@ -63,7 +63,7 @@ impl Role for RestoringServer {
                 self.send_progress();
             }
             // Without a controller the disk is read all the same.
-            LinkEvent::Closed { .. } => drop(self.dial.closed(now)),
+            LinkEvent::Closed { .. } | LinkEvent::Refused { .. } => drop(self.dial.closed(now)),
         }
     }
 

@@ -94,7 +94,7 @@ fn all_shards_of_the_lowest_ones_process_are_found() {
 
 // rule L8
 #[test]
-fn shards_are_read_one_after_the_other_and_tell_how_far_they_are() {
+fn shards_are_read_in_turn_and_tell_how_far_they_are() {
     let data = shards_of(&[1, 2, 1]);
     let mut readings: Vec<Reading> = Vec::new();
     let found = find(data.path(), None, |reading| {
