@@ -54,6 +54,8 @@ struct Partition {
     rows: u32,
     /// It splits when it has more rows.
     limit: u32,
+    /// It grows when it has so many rows more than partitions that grow first.
+    ahead: u32,
     depth: u32,
     /// No row is farther from the bucket that follows from its key.
     reach: usize,
@@ -89,14 +91,24 @@ macro_rules! for_shape {
 }
 
 impl Partition {
-    /// One without pages. Partitions do not all split at one number of rows: if they did, all would at about the same number
+    /// One without pages. Partitions neither grow nor split all at one number of rows: if they did, all would at about the same number
     /// of rows in the table, and pushes would be slow whenever it comes.
     fn empty(prefix: u64, depth: u32, shape: &Shape) -> Self {
         let quarter = (shape.room(PARTITION_PAGES_MAX) / 4) as u64;
-        let limit = 3 * quarter + hash_of(prefix << 8 | u64::from(depth)) % quarter;
+        let random = hash_of(prefix << 8 | u64::from(depth));
+        let limit = 3 * quarter + random % quarter;
         let limit = u32::try_from(limit).expect("at most the rows of PARTITION_PAGES_MAX");
+        let ahead = ((random >> 32) * (shape.room(1) / 2) as u64) >> 32;
+        let ahead = u32::try_from(ahead).expect("at most half of the rows of a page");
         let first = [0; PARTITION_PAGES_MAX];
-        Self { count: 0, first, more: Vec::new(), rows: 0, limit, depth, reach: 0 }
+        Self { count: 0, first, more: Vec::new(), rows: 0, limit, ahead, depth, reach: 0 }
+    }
+
+    /// Number of rows that it may have before it grows.
+    #[inline]
+    fn room(&self, shape: &Shape) -> usize {
+        let even = shape.room(self.len()) + self.ahead as usize;
+        even.saturating_sub(shape.room(1) / 4).min(shape.room_max(self.len()))
     }
 
     /// Number of its pages.
@@ -305,7 +317,7 @@ impl Buckets {
         self.directory.begin(|| Partition::empty(0, 0, &shape));
         let mut number = self.directory.number_of(hash);
         let partition = self.directory.partition_mut(number);
-        if partition.rows >= partition.limit || partition.rows as usize >= shape.room(partition.len()) {
+        if partition.rows >= partition.limit || partition.rows as usize >= partition.room(&shape) {
             self.make_room(hash, moved);
             number = self.directory.number_of(hash);
         }
@@ -349,14 +361,15 @@ impl Buckets {
             let number = self.directory.number_of(hash);
             let partition = self.directory.partition_mut(number);
             let (rows, pages) = (partition.rows as usize, partition.len());
+            let room = partition.room(&self.shape);
             if partition.rows >= partition.limit && self.split(number, hash, &mut moved) {
                 continue;
             }
-            if rows >= self.shape.room(pages) {
-                // In proportion, where keys were chosen to collide.
-                self.grow(number, pages + 1 + pages / 16, &mut moved);
+            if rows < room {
+                return;
             }
-            return;
+            // In proportion, where keys were chosen to collide.
+            self.grow(number, pages + 1 + pages / 16, &mut moved);
         }
     }
 
@@ -389,7 +402,7 @@ impl Buckets {
         for (rows, number) in halves.iter().zip([number, upper]) {
             let partition = self.directory.partition_mut(number);
             let count = rows.words.len() / self.shape.row;
-            while partition.count == 0 || count > self.shape.room(partition.len()) {
+            while count >= partition.room(&self.shape) {
                 partition.push(self.pages.take());
             }
             for_shape!(self.shape, self.scatter(number, rows, moved));

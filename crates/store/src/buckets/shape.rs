@@ -58,6 +58,11 @@ impl Shape {
         pages * self.places() * 7 / 8
     }
 
+    /// Rows that so many pages have at most.
+    pub(super) fn room_max(&self, pages: usize) -> usize {
+        pages * self.places() * 15 / 16
+    }
+
     /// Page of a partition and first word in there of the bucket where the probe for a hash begins.
     #[inline]
     pub(super) fn home(&self, hash: u64, pages: usize) -> (usize, usize) {
