@@ -97,6 +97,8 @@ impl Update {
     }
 
     /// One step of the optimizer; `shape` makes of a value and its gradient what the formula sees.
+    // The loops are inlined, too: a function of its own would have the instructions of all processors, and would read the numbers
+    // of the rule from memory for each row, behind the stores of the row before.
     #[inline(always)]
     fn step(
         &self,
@@ -143,14 +145,14 @@ fn check_state(state: &[f32], words: usize) {
     assert_eq!(state.len(), words, "the state is that of the optimizer and the width");
 }
 
-#[inline]
+#[inline(always)]
 fn sgd(values: &mut [f32], gradient: &[f32], shape: impl Fn(f32, f32) -> f32, rate: f32) {
     for (value, gradient) in values.iter_mut().zip(gradient) {
         *value -= rate * shape(*value, *gradient);
     }
 }
 
-#[inline]
+#[inline(always)]
 fn descend_with_momentum(
     values: &mut [f32],
     sums: &mut [f32],
@@ -168,7 +170,7 @@ fn descend_with_momentum(
     }
 }
 
-#[inline]
+#[inline(always)]
 fn adagrad(
     values: &mut [f32],
     squares: &mut [f32],
@@ -185,7 +187,7 @@ fn adagrad(
     }
 }
 
-#[inline]
+#[inline(always)]
 fn row_adagrad(
     values: &mut [f32],
     squares: &mut f32,
@@ -209,7 +211,7 @@ struct Adam {
     shrink: f32,
 }
 
-#[inline]
+#[inline(always)]
 fn adam(
     values: &mut [f32],
     state: &mut [f32],
@@ -311,7 +313,7 @@ struct Ftrl {
     l2: f32,
 }
 
-#[inline]
+#[inline(always)]
 fn ftrl(
     values: &mut [f32],
     state: &mut [f32],
@@ -333,7 +335,7 @@ fn ftrl(
     }
 }
 
-#[inline]
+#[inline(always)]
 fn rms_prop(
     values: &mut [f32],
     squares: &mut [f32],
@@ -353,7 +355,7 @@ fn rms_prop(
 
 /// The sum of the squares of `lanes` numbers: in f64, where no square of an f32 is too large, and in several sums
 /// side by side, as the order of one sum would forbid the compiler to add two at once.
-#[inline]
+#[inline(always)]
 pub(crate) fn sum_of_squares(lanes: usize, lane: impl Fn(usize) -> f32) -> f64 {
     const SIDE_BY_SIDE: usize = 4;
     let mut sums = [0.0; SIDE_BY_SIDE];
