@@ -17,6 +17,8 @@ use crate::slab::Multiples;
 /// Keys of the shard in a chunk. What one insertion may move depends on it.
 const CHUNK: usize = 1 << 12;
 const CHUNK_KEYS: u64 = CHUNK as u64;
+/// A chunk of fewer keys is not dense: its index is small, too.
+const KEYS_MIN: u64 = CHUNK_KEYS / 4;
 /// Tables of more keys have no chunks: the directory would cost more than it is worth.
 const KEYS_MAX: u64 = 1 << 32;
 /// Blocks lie in slabs of this size, or of one block. Large pages of memory fit in, and what an allocator rounds up is little;
@@ -43,8 +45,9 @@ pub(crate) struct Dense {
     /// Words of a row.
     words: usize,
     of_words: Multiples,
-    /// So many rows, or some more, make a chunk dense.
-    rows_min: u32,
+    whole: ChunkSize,
+    /// The last chunk may be smaller.
+    last: ChunkSize,
     /// An entry for each chunk of the table; none before there is a row.
     directory: Vec<u32>,
     chunks: usize,
@@ -57,6 +60,25 @@ pub(crate) struct Dense {
     /// Numbers of blocks that are of no chunk.
     free: BinaryHeap<Reverse<u32>>,
     rows: usize,
+}
+
+/// Size of a chunk.
+#[derive(Debug, Clone, Copy)]
+struct ChunkSize {
+    /// Keys of the shard. In the last chunk of a table, one of them may be of another shard.
+    keys: u32,
+    /// So many rows, or some more, make it dense.
+    rows_min: u32,
+}
+
+impl ChunkSize {
+    /// Of a chunk of so many keys, whose rows have so many words.
+    fn new(keys: u64, words: usize) -> Self {
+        // Where rows are as wide as 4 words, 16 bytes a row are the price of a chunk that is half full.
+        let rows_min = if keys < KEYS_MIN { keys } else { keys * words as u64 / (words as u64 + 4) };
+        let few = |keys| u32::try_from(keys).expect("at most those of a chunk");
+        Self { keys: few(keys), rows_min: few(rows_min) }
+    }
 }
 
 /// A dense chunk.
@@ -110,8 +132,7 @@ impl Dense {
         let groups = count.div_ceil(shards);
         let chunks = if count > KEYS_MAX { 0 } else { groups.div_ceil(CHUNK_KEYS) };
         let chunks = usize::try_from(chunks).expect("at most 2^20 chunks");
-        // Where rows are as wide as 4 words, 16 bytes a row are the price of a chunk that is half full.
-        let rows_min = CHUNK_KEYS * words as u64 / (words as u64 + 4);
+        let before_last = groups.saturating_sub(1) / CHUNK_KEYS * CHUNK_KEYS;
         Self {
             shard,
             keys: keys.clone(),
@@ -119,7 +140,8 @@ impl Dense {
             per_shard: (1_u64 << 63).div_ceil(shards),
             words,
             of_words: Multiples::new(u32::try_from(words).expect("a row has less than 2^32 words")),
-            rows_min: u32::try_from(rows_min).expect("at most as many as keys"),
+            whole: ChunkSize::new(CHUNK_KEYS, words),
+            last: ChunkSize::new(groups - before_last, words),
             directory: Vec::new(),
             chunks,
             blocks: Vec::new(),
@@ -138,6 +160,11 @@ impl Dense {
     /// Rows in dense chunks.
     pub(crate) fn len(&self) -> usize {
         self.rows
+    }
+
+    #[inline]
+    fn size_of(&self, chunk: usize) -> ChunkSize {
+        if chunk + 1 == self.chunks { self.last } else { self.whole }
     }
 
     /// Chunk of a key of the table, and its place in there. Of a table without chunks, one that there is not.
@@ -207,10 +234,11 @@ impl Dense {
     pub(crate) fn insert(&mut self, key: u64) -> DensePlace {
         let (chunk, at) = self.split(key);
         let number = block_of(self.directory[chunk]);
+        let keys = self.size_of(chunk).keys;
         let block = &mut self.blocks[number as usize];
         block.bits[at / 32] |= 1 << (at % 32);
         block.rows += 1;
-        if u64::from(block.rows) == CHUNK_KEYS {
+        if block.rows == keys {
             self.directory[chunk] |= FULL;
         }
         self.rows += 1;
@@ -242,18 +270,20 @@ impl Dense {
     pub(crate) fn crowded(&self, key: u64) -> Option<Crowd> {
         let (chunk, _) = self.split(key);
         let entry = *self.directory.get(chunk)?;
+        let ChunkSize { keys, rows_min } = self.size_of(chunk);
         // Chunks do not all become dense at the same number of rows, for one batch would then have to move very many.
-        let keys = u32::try_from(CHUNK_KEYS).expect("it is below 2^32");
-        let spread = u32::try_from(hash_of(chunk as u64) % u64::from((keys - self.rows_min) / 2 + 1));
-        let limit = self.rows_min + spread.expect("less than the keys of a chunk");
+        let spread = u32::try_from(hash_of(chunk as u64) % u64::from((keys - rows_min) / 2 + 1));
+        let limit = rows_min + spread.expect("less than the keys of a chunk");
         (entry & DENSE == 0 && entry > limit).then(|| Crowd { is_just: entry == limit + 1 })
     }
 
     /// Returns true if the chunk of the first of these keys is not dense, and the next ones, in rising order, are enough to make it so.
     pub(crate) fn is_half_of_chunk(&self, keys: &[u64]) -> bool {
-        let Some(many) = keys.get(..=self.rows_min as usize) else { return false };
-        let [first, .., last] = many else { return false };
+        let Some(first) = keys.first() else { return false };
         let (chunk, _) = self.split(*first);
+        let Some(many @ [.., last]) = keys.get(..=self.size_of(chunk).rows_min as usize) else {
+            return false;
+        };
         let is_open = self.directory.get(chunk).is_some_and(|entry| entry & DENSE != 0);
         chunk < self.chunks
             && !is_open
@@ -321,7 +351,8 @@ impl Dense {
         }
         if self.slabs[slab].is_empty() {
             let blocks = (self.chunks - (slab << self.slab_log2)).min(1 << self.slab_log2);
-            self.slabs[slab] = vec![0; blocks * CHUNK * self.words].into();
+            let keys = if blocks == 1 { self.size_of(chunk).keys as usize } else { blocks * CHUNK };
+            self.slabs[slab] = vec![0; keys * self.words].into();
         }
         let of = u32::try_from(chunk).expect("at most 2^20 chunks");
         let block = Block { chunk: of, rows: 0, bits: vec![0; BITS_WORDS].into() };
@@ -335,8 +366,9 @@ impl Dense {
 
     /// The chunk of a key, if it is dense and should not be: its rows are a quarter of those that would make it so.
     pub(crate) fn thin(&self, key: u64) -> Option<Thin> {
-        let entry = *self.directory.get(self.split(key).0)?;
-        let rows_max = self.rows_min / 4;
+        let (chunk, _) = self.split(key);
+        let entry = *self.directory.get(chunk)?;
+        let rows_max = self.size_of(chunk).rows_min / 4;
         if entry & DENSE == 0 {
             return None;
         }
@@ -368,6 +400,7 @@ impl Dense {
         if self.blocks_of(slab).iter().all(|block| block.bits.is_empty()) {
             self.slabs[slab] = Box::default();
         } else {
+            // It has more than one block.
             self.slabs[slab][start..start + CHUNK * self.words].fill(0);
         }
     }
@@ -382,7 +415,7 @@ impl Dense {
     pub(crate) fn iter(&self) -> impl Iterator<Item = (u64, &[u32])> {
         let slabs = self.slabs.iter().enumerate().flat_map(|(slab, words)| {
             // There are none of a slab without memory.
-            self.blocks_of(slab).iter().zip(words.chunks_exact(CHUNK * self.words))
+            self.blocks_of(slab).iter().zip(words.chunks(CHUNK * self.words))
         });
         slabs.filter(|(block, _)| block.rows > 0).flat_map(move |(block, words)| {
             let rows = words.chunks_exact(self.words).enumerate().filter(|(at, _)| block.has(*at));
@@ -394,11 +427,12 @@ impl Dense {
     /// Bytes that they take. Of the directory, memory of chunks that never had a row is not touched; it counts all the same.
     /// Memory that a slab has for blocks to come is not touched, either, and does not count.
     pub(crate) fn memory_bytes(&self) -> usize {
-        let slabs = (0..self.slabs.len()).filter(|slab| !self.slabs[*slab].is_empty());
-        let blocks: usize = slabs.map(|slab| self.blocks_of(slab).len()).sum();
+        let slabs = self.slabs.iter().enumerate();
+        let of_blocks =
+            slabs.map(|(slab, words)| words.len().min(self.blocks_of(slab).len() * CHUNK * self.words));
+        let words: usize = of_blocks.sum();
         let bits: usize = self.blocks.iter().map(|block| block.bits.len()).sum();
-        (blocks * CHUNK * self.words + bits + self.directory.capacity() + self.free.capacity())
-            * size_of::<u32>()
+        (words + bits + self.directory.capacity() + self.free.capacity()) * size_of::<u32>()
             + self.blocks.capacity() * size_of::<Block>()
             + self.slabs.capacity() * size_of::<Box<[u32]>>()
     }

@@ -59,8 +59,8 @@ fn scattered(index: u64) -> u64 {
 #[test]
 fn rows_are_the_same_before_and_after_their_chunk_is_dense() {
     // From a key that begins no chunk of all keys to one that ends none.
-    let keys = 1_000_001..1_000_001 + 3 * 4096 + 77;
-    for words in [1, 2, 5] {
+    for (words, last) in [(1, 77), (2, 77), (5, 77), (1, 2000), (49, 2000)] {
+        let keys = 1_000_001..1_000_001 + 3 * 4096 + last;
         let mut pair = Pair::new(keys.clone(), words);
         let all = (0..1 << 16).map(|index| keys.start + scattered(index)).filter(|key| keys.contains(key));
         for (value, key) in (1..).zip(all) {
@@ -70,8 +70,9 @@ fn rows_are_the_same_before_and_after_their_chunk_is_dense() {
             }
         }
         pair.check(keys.clone());
-        // The last one is of few keys, and need not be dense.
-        assert!(pair.rows.dense.len() >= 3 * 4096, "{} of {}", pair.rows.dense.len(), pair.rows.len());
+        // The last one is dense unless it is of few keys.
+        let dense = if last == 77 { 3 * 4096 } else { pair.rows.len() };
+        assert_eq!(pair.rows.dense.len(), dense);
         for key in keys.clone().step_by(3) {
             pair.remove(key);
             pair.remove(key);
@@ -84,12 +85,30 @@ fn rows_are_the_same_before_and_after_their_chunk_is_dense() {
     }
 }
 
+/// A table of one chunk takes as much memory as its keys.
+#[test]
+fn small_tables_are_dense_and_no_larger_than_their_keys() {
+    for (keys, words) in [(1024, 49), (3706, 25), (3706, 400), (1000, 25)] {
+        let mut pair = Pair::new(500..500 + keys, words);
+        (500..500 + keys).for_each(|key| pair.set(key, 1));
+        let is_dense = keys >= 1024;
+        assert_eq!(pair.rows.dense.len() as u64, if is_dense { keys } else { 0 });
+        let bytes = 4 * usize::try_from(keys).unwrap() * words;
+        assert!(!is_dense || pair.rows.dense.memory_bytes() < bytes + 2048);
+        (500..500 + keys).step_by(2).for_each(|key| pair.remove(key));
+        pair.check(500..500 + keys);
+        (501..500 + keys).step_by(2).for_each(|key| pair.remove(key));
+        assert_eq!(pair.rows.dense.len(), 0);
+        assert!(pair.rows.dense.memory_bytes() < 4096);
+    }
+}
+
 /// With any number of shards, from 1 up to more than there are keys in a chunk, the keys of a shard are neighbours.
 #[test]
 fn rows_of_a_shard_become_dense_as_those_of_all_keys() {
     for shards in [2, 3, 7, 5000] {
         for number in [0, shards - 1] {
-            let keys = 1_000_001..1_000_001 + u64::from(shards) * 9000 + 77;
+            let keys = 1_000_001..1_000_001 + u64::from(shards) * 9700 + 77;
             let of_shard: Vec<u64> =
                 keys.clone().filter(|key| shard_of(*key, shards) == number).take(20_000).collect();
             let rows = TableRows::new(&keys, 1, Shard::new(number, shards), false);
