@@ -36,6 +36,8 @@ pub struct Accumulator {
     /// True if the slots of `sums` are of an earlier generation.
     is_old: bool,
     norm: f32,
+    /// True if all sums are known to be finite.
+    is_finite: bool,
     /// Memory of finished passes.
     spare: Vec<RowSums>,
     /// Rows without a gradient, ascending.
@@ -51,6 +53,7 @@ impl Accumulator {
             sums: RowSums::new(width),
             is_old: false,
             norm: 0.0,
+            is_finite: true,
             spare: Vec::new(),
             frozen: Vec::new(),
             width,
@@ -121,7 +124,10 @@ impl Accumulator {
             of_pass.clear();
             self.spare.push(of_pass);
         }
-        self.norm = narrow(self.sums.norm());
+        let norm = self.sums.norm();
+        // No square of a finite sum is too large for it.
+        self.is_finite = norm.is_finite();
+        self.norm = narrow(norm);
         Ok(self.norm)
     }
 
@@ -131,8 +137,10 @@ impl Accumulator {
         if handle == 0.0 {
             self.sums.clear();
             self.is_old = false;
+            self.is_finite = true;
         } else if handle.to_bits() != self.norm.to_bits() && self.norm != 0.0 {
             self.sums.scale(f64::from(handle) / f64::from(self.norm));
+            self.is_finite = false;
         }
         self.norm = handle;
     }
@@ -157,7 +165,7 @@ impl Accumulator {
     /// # Errors
     /// The first that is not.
     pub fn check_finite(&self) -> Result<(), NotFinite> {
-        self.sums.check_finite()
+        if self.is_finite { Ok(()) } else { self.sums.check_finite() }
     }
 
     /// Forgets passes that are not committed.

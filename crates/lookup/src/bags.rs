@@ -227,7 +227,7 @@ impl Bags {
     ) {
         assert_ne!(mode, Mode::Max, "the gradient of a maximum goes by add_gradient_of_largest");
         gradient.assert_count(self.len());
-        for (bag, range) in self.ranges().enumerate() {
+        let terms = self.ranges().enumerate().flat_map(|(bag, range)| {
             let row = gradient.row(bag);
             let of_mean = if mode == Mode::Mean {
                 let count = range.clone().filter(|position| slots[*position] != PADDING).count();
@@ -235,12 +235,10 @@ impl Bags {
             } else {
                 1.0
             };
-            for position in range.filter(|position| slots[*position] != PADDING) {
-                let slot = slots[position];
-                let scale = of_mean * scales.map_or(1.0, |scales| scales[position]);
-                sums.add(slot, ids[slot as usize], row, scale);
-            }
-        }
+            let scale = move |position: usize| of_mean * scales.map_or(1.0, |scales| scales[position]);
+            range.map(move |position| (position, row, scale(position)))
+        });
+        sums.add_many(slots, ids, terms);
     }
 
     /// The same for [`Mode::Max`]; `largest` is that of [`largest`](Self::largest).

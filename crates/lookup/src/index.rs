@@ -1,5 +1,7 @@
 //! A map of row numbers to slots that is emptied at no cost.
 
+use std::hint::select_unpredictable;
+
 /// Factor of multiplicative hashing: 2^64 divided by the golden ratio (Knuth, section 6.4).
 const FACTOR: u64 = 0x9e37_79b9_7f4a_7c15;
 const ENTRIES_MIN: usize = 64;
@@ -87,7 +89,7 @@ impl DirectIndex {
     #[inline]
     pub(crate) fn find_or_insert(&mut self, row: usize, next: u32) -> u32 {
         let (slot, round) = &mut self.entries[row];
-        *slot = if *round == self.round { *slot } else { next };
+        *slot = select_unpredictable(*round == self.round, *slot, next);
         *round = self.round;
         *slot
     }

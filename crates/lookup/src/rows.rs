@@ -56,19 +56,45 @@ impl<'a> Rows<'a> {
 /// The output has not `width` values for each slot.
 pub fn gather(values: &[f32], width: usize, slots: &[u32], padding: Option<&[f32]>, output: &mut [f32]) {
     assert_eq!(output.len(), slots.len() * width, "a row of output for each position");
-    if width == 0 {
-        return;
+    let look_up = LookUp { values, width, slots, padding };
+    match width {
+        0 => {}
+        // A call that copies takes longer than these do.
+        8 => look_up.copy_rows(output, copy_row::<8>),
+        16 => look_up.copy_rows(output, copy_row::<16>),
+        32 => look_up.copy_rows(output, copy_row::<32>),
+        64 => look_up.copy_rows(output, copy_row::<64>),
+        _ => look_up.copy_rows(output, <[f32]>::copy_from_slice),
     }
-    for (row, slot) in output.chunks_exact_mut(width).zip(slots) {
-        if *slot != PADDING {
-            let start = *slot as usize * width;
-            row.copy_from_slice(&values[start..start + width]);
-        } else if let Some(padding) = padding {
-            row.copy_from_slice(padding);
-        } else {
-            row.fill(0.0);
+}
+
+/// Arguments of [`gather`].
+struct LookUp<'a> {
+    values: &'a [f32],
+    width: usize,
+    slots: &'a [u32],
+    padding: Option<&'a [f32]>,
+}
+
+impl LookUp<'_> {
+    #[inline(always)]
+    fn copy_rows(&self, output: &mut [f32], copy: impl Fn(&mut [f32], &[f32])) {
+        for (row, slot) in output.chunks_exact_mut(self.width).zip(self.slots) {
+            if *slot != PADDING {
+                copy(row, &self.values[*slot as usize * self.width..][..self.width]);
+            } else if let Some(padding) = self.padding {
+                row.copy_from_slice(padding);
+            } else {
+                row.fill(0.0);
+            }
         }
     }
+}
+
+#[inline(always)]
+fn copy_row<const WIDTH: usize>(to: &mut [f32], from: &[f32]) {
+    let to = to.first_chunk_mut::<WIDTH>().expect("it is as wide as a row");
+    *to = *from.first_chunk().expect("it is as wide as a row");
 }
 
 /// Adds the gradient of the output of [`gather`] to the rows. The padding id has none. `scales` are factors by position.
@@ -77,10 +103,9 @@ pub fn gather(values: &[f32], width: usize, slots: &[u32], padding: Option<&[f32
 /// The gradient has not a row for each slot.
 pub fn add_rows(slots: &[u32], gradient: Rows<'_>, scales: Option<&[f32]>, ids: &[u64], sums: &mut RowSums) {
     gradient.assert_count(slots.len());
-    for (position, slot) in slots.iter().enumerate().filter(|(_, slot)| **slot != PADDING) {
-        let scale = scales.map_or(1.0, |scales| scales[position]);
-        sums.add(*slot, ids[*slot as usize], gradient.row(position), scale);
-    }
+    let scale = |position| scales.map_or(1.0, |scales| scales[position]);
+    let terms = (0..slots.len()).map(|position| (position, gradient.row(position), scale(position)));
+    sums.add_many(slots, ids, terms);
 }
 
 /// Returns, for each position, 1 divided by the number of positions with the same slot: the factors of `scale_grad_by_freq`.
