@@ -178,7 +178,7 @@ class _LookUpMany(torch.autograd.Function):
     def forward(
         ctx: Any, tables: Sequence[Table], session: Session, requests: Sequence[Request], is_apart: bool, *handles: Tensor
     ) -> tuple[Tensor, ...]:
-        outputs = tuple(_CPU.new_empty(request.size) for request in requests)
+        outputs = tuple([_CPU.new_empty(request.size) for request in requests])
         ctx.lookups = _run(session, requests, outputs, is_apart, True)
         ctx.tables = tables
         ctx.session = session
@@ -191,7 +191,10 @@ class _LookUpMany(torch.autograd.Function):
         needed = ctx.needs_input_grad[4:]
         arguments, kept = [], []
         of_handles: list[Tensor | None] = []
-        for table, lookup, gradient, is_needed in zip(ctx.tables, ctx.lookups, gradients, needed):
+        is_differentiated = torch.is_grad_enabled()
+        # Views of one tensor take half the time of so many tensors.
+        zeros = _ZERO.new_zeros(len(gradients), 1).unbind(0)
+        for table, lookup, gradient, is_needed, of_handle in zip(ctx.tables, ctx.lookups, gradients, needed, zeros):
             if gradient is None or not is_needed:
                 of_handles.append(None)
                 continue
@@ -199,8 +202,7 @@ class _LookUpMany(torch.autograd.Function):
             prepared, stride = _prepare_gradient(gradient)
             kept.append(prepared)
             arguments.append((lookup, prepared.data_ptr(), stride, True, 0))
-            of_handle = _ZERO.clone()
-            if torch.is_grad_enabled() and gradient.requires_grad:
+            if is_differentiated and gradient.requires_grad:
                 of_handle = _once(gradient, of_handle)
             of_handles.append(of_handle)
         ctx.session.native.backward(_task(), _thread(), arguments)
