@@ -66,10 +66,15 @@ impl SecurityArguments {
         }
         let token = Token::random().context("the machine has no random number for a token")?;
         keep_secret()?;
+        let host = if listen.ip().is_unspecified() {
+            "HOST:".to_owned() + &listen.port().to_string()
+        } else {
+            listen.to_string()
+        };
         // It is of no use if no person reads it, so --quiet does not hide it.
         eprintln!(
             "controller: members need its token, and so does a controller that takes over:\n    \
-             export {TOKEN_VARIABLE}={}\n    libra server --controller {listen}",
+             export {TOKEN_VARIABLE}={}\n    libra server --controller {host}",
             token.reveal()
         );
         Ok(Security::with_token(&token))

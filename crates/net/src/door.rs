@@ -472,9 +472,9 @@ impl Keeper {
 
     fn receive(&mut self, stream: TcpStream, remote: SocketAddr, context: &mut Context<'_>) {
         let until = Deadline::now() + FIRST_MESSAGE_MAX;
-        let stream = match self.security.accept(stream) {
-            Ok(handshake) => Opening::Handshake(Box::new(handshake)),
-            Err(stream) => Opening::Plain(stream),
+        let stream = match self.security.acceptor() {
+            Some(acceptor) => Opening::Handshake(Box::new(acceptor.accept(Socket::new(stream)))),
+            None => Opening::Plain(stream),
         };
         self.waiting.push_back(Waiting { stream, remote, until, frame: Vec::new() });
         // The first message of a member is often here already.

@@ -22,7 +22,7 @@ use tokio_rustls::rustls::pki_types::ServerName;
 use tokio_rustls::rustls::{
     AlertDescription, CertificateError as Verdict, Error, InvalidMessage, PeerIncompatible,
 };
-use tokio_rustls::{Accept, TlsAcceptor, TlsConnector, TlsStream};
+use tokio_rustls::{TlsAcceptor, TlsConnector, TlsStream};
 
 pub use self::certificates::CertificateError;
 use self::configuration::Configurations;
@@ -110,12 +110,9 @@ impl Security {
         Ok(Stream::Secure(Box::new(stream)))
     }
 
-    /// Begins to identify a caller; none if callers are not identified.
-    pub(crate) fn accept(&self, socket: TcpStream) -> Result<Accept<Socket>, TcpStream> {
-        match &self.0 {
-            Some(tls) => Ok(tls.acceptor.accept(Socket::new(socket))),
-            None => Err(socket),
-        }
+    /// Returns the end that identifies callers; none if they are not identified.
+    pub(crate) fn acceptor(&self) -> Option<&TlsAcceptor> {
+        self.0.as_ref().map(|tls| &tls.acceptor)
     }
 
     /// Returns what a caller may be.

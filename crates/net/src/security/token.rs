@@ -4,6 +4,7 @@ use core::fmt;
 use core::str::FromStr;
 use std::fs;
 use std::io;
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
 use data_encoding::BASE32_NOPAD;
@@ -100,13 +101,10 @@ impl Token {
     pub fn read(path: &Path) -> Result<Self, TokenError> {
         let file = |source| TokenError::File { path: path.to_owned(), source };
         let text = fs::read_to_string(path).map_err(file)?;
-        #[cfg(unix)]
-        {
-            use std::os::unix::fs::PermissionsExt;
-            let mode = fs::metadata(path).map_err(file)?.permissions().mode();
-            if mode & 0o077 != 0 && path.is_file() {
-                return Err(TokenError::Exposed { path: path.to_owned() });
-            }
+        // A pipe has no mode of its own.
+        let metadata = fs::metadata(path).map_err(file)?;
+        if metadata.is_file() && metadata.permissions().mode() & 0o077 != 0 {
+            return Err(TokenError::Exposed { path: path.to_owned() });
         }
         let in_file = |source| TokenError::InFile { path: path.to_owned(), source: Box::new(source) };
         text.trim().parse().map_err(in_file)
@@ -209,7 +207,6 @@ mod tests {
 
     #[test]
     fn a_file_must_be_of_its_owner_alone() {
-        use std::os::unix::fs::PermissionsExt;
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("token");
         let token = Token::random().unwrap();
