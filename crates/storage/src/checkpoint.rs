@@ -70,6 +70,15 @@ pub struct Newest<D> {
     pub skipped: Vec<Skipped>,
 }
 
+/// Result of [`Checkpoints::newest_outline`].
+#[derive(Debug)]
+pub struct Outline {
+    /// The manifests of the full checkpoint and of its increments up to this one.
+    pub manifests: Vec<Manifest>,
+    /// The state that its owner gave.
+    pub state: Vec<u8>,
+}
+
 /// Result of [`Checkpoints::verify`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Verified {
@@ -128,17 +137,17 @@ impl<D: Disk + Clone> Checkpoints<D> {
         Checkpoint::open(self, number)
     }
 
-    /// Returns the newest checkpoint that can be read; `None` if there is none. The files of rows are not looked at.
+    /// Reads of the newest checkpoint that can be read all but its rows; `None` if there is none.
     ///
     /// # Errors
     /// The disk refused.
-    pub fn newest_state(&self) -> Result<Option<ChainState>, DiskError> {
-        let state = |number: u64| -> Result<_, CheckpointError> {
-            let chain = self.chain(number)?;
-            let state = reader::read_state(&self.disk, chain.last().expect("the chain has itself"))?;
-            Ok((chain, state))
+    pub fn newest_outline(&self) -> Result<Option<Outline>, DiskError> {
+        let outline = |number: u64| -> Result<_, CheckpointError> {
+            let manifests = self.chain(number)?;
+            let state = reader::read_state(&self.disk, manifests.last().expect("the chain has itself"))?;
+            Ok(Outline { manifests, state })
         };
-        Ok(self.numbers()?.into_iter().find_map(|number| state(number).ok()))
+        Ok(self.numbers()?.into_iter().find_map(|number| outline(number).ok()))
     }
 
     /// Opens the newest checkpoint that is sound, and returns which ones are not.

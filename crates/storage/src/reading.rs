@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use libra_proto::{Restored, Restoring};
 
-use crate::checkpoint::{Checkpoints, Manifest};
+use crate::checkpoint::{Checkpoints, Manifest, Outline};
 use crate::disk::{Disk, DiskError, RealDisk};
 use crate::wal::segments;
 
@@ -43,7 +43,9 @@ impl Reading {
 /// # Errors
 /// The disk refused.
 pub fn restoring<D: Disk + Clone>(disk: D) -> Result<Option<Restoring>, DiskError> {
-    let Some((manifests, state)) = Checkpoints::new(disk.clone()).newest_state()? else { return Ok(None) };
+    let Some(Outline { manifests, state }) = Checkpoints::new(disk.clone()).newest_outline()? else {
+        return Ok(None);
+    };
     let whose = Restored::whose(&state);
     let total = bytes_ahead(&disk, &manifests);
     Ok(whose.map(|(instance, server)| Restoring { instance, server, read: 0, total }))

@@ -39,7 +39,8 @@ fn seeds_max(bug: Mutant) -> u64 {
         | Mutant::WakeUpBlamesOthers
         | Mutant::SilentServerGivenUp => 1500,
         // A server must read its disk for longer than a member may be away; or one of several shards.
-        Mutant::RestoringNotAwaited | Mutant::OtherShardsNotAwaited => 1500,
+        Mutant::RestoringNotAwaited => 1500,
+        Mutant::OtherShardsNotAwaited => 2500,
         // A stream must break behind an assignment; or a server die; or switches hold rows of a table that is reset.
         Mutant::AssignAppliedTwice | Mutant::AssignNotLogged | Mutant::ResetKeptFromSwitches => 400,
         // A scan must have a second page; or a worker disagree.

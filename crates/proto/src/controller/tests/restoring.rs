@@ -31,7 +31,7 @@ fn tell(harness: &mut ControllerHarness, link: Link, server: u16, read: u64) {
 
 // rule L8
 #[test]
-fn a_server_that_reads_its_disk_is_waited_for() {
+fn a_server_is_waited_for_while_it_reads_its_disk() {
     let mut harness = with_servers(1, false);
     harness.break_stream(Server(0));
     harness.pass(ms(25_000), &[]);
@@ -104,9 +104,9 @@ fn all_shards_of_a_process_are_waited_for() {
         tell(&mut harness, link, server, read);
     }
     harness.pass(ms(29_000), &[]);
-    (0..3).for_each(|number| {
+    for number in 0..3 {
         harness.rejoin(Server(number));
-    });
+    }
     harness.pass(ms(60_000), &[]);
     assert_eq!(harness.failure(), None);
 }
