@@ -25,7 +25,7 @@ use tokio_rustls::{Accept, TlsStream};
 use crate::frames::{LENGTH_BYTES, speaks_tls};
 use crate::security::Security;
 use crate::security::roles::{Role, Roles};
-use crate::stream::{DetachedStream, Socket, Stream};
+use crate::stream::{Buffered, DetachedStream, Stream, buffered};
 
 /// So many streams may be open without a first message.
 const WAITING_MAX: usize = 64;
@@ -189,8 +189,8 @@ struct Waiting {
 enum Opening {
     /// Nothing is to be shown.
     Plain(TcpStream),
-    Handshake(Box<Accept<Socket>>),
-    Secure(Box<TlsStream<Socket>>),
+    Handshake(Box<Accept<Buffered>>),
+    Secure(Box<TlsStream<Buffered>>),
 }
 
 /// The result of a look at a stream.
@@ -473,7 +473,7 @@ impl Keeper {
     fn receive(&mut self, stream: TcpStream, remote: SocketAddr, context: &mut Context<'_>) {
         let until = Deadline::now() + FIRST_MESSAGE_MAX;
         let stream = match self.security.acceptor() {
-            Some(acceptor) => Opening::Handshake(Box::new(acceptor.accept(Socket::new(stream)))),
+            Some(acceptor) => Opening::Handshake(Box::new(acceptor.accept(buffered(stream)))),
             None => Opening::Plain(stream),
         };
         self.waiting.push_back(Waiting { stream, remote, until, frame: Vec::new() });

@@ -28,7 +28,7 @@ pub use self::certificates::CertificateError;
 use self::configuration::Configurations;
 use self::roles::{Role, Roles};
 pub use self::token::{Token, TokenError};
-use crate::stream::{Socket, Stream};
+use crate::stream::{Buffered, Stream, buffered};
 
 /// Variable of the environment that has the token.
 pub const TOKEN_VARIABLE: &str = "LIBRA_TOKEN";
@@ -100,7 +100,7 @@ impl Security {
         let Some(tls) = &self.0 else { return Ok(Stream::Plain(socket)) };
         // Not sent, and not verified.
         let name = ServerName::from(IpAddr::from([127, 0, 0, 1]));
-        let stream = tls.connector.connect(name, Socket::new(socket)).await;
+        let stream = tls.connector.connect(name, buffered(socket)).await;
         let stream = TlsStream::from(stream.map_err(|error| refusal(&error, tls.identity))?);
         let roles = roles_of(&stream, tls.identity);
         if !roles.has(role) {
@@ -116,7 +116,7 @@ impl Security {
     }
 
     /// Returns what a caller may be.
-    pub(crate) fn roles_of(&self, stream: &TlsStream<Socket>) -> Roles {
+    pub(crate) fn roles_of(&self, stream: &TlsStream<Buffered>) -> Roles {
         self.0.as_ref().map_or(Roles::NONE, |tls| roles_of(stream, tls.identity))
     }
 
@@ -145,7 +145,7 @@ impl PartialEq for Security {
 
 impl Eq for Security {}
 
-fn roles_of(stream: &TlsStream<Socket>, identity: Identity) -> Roles {
+fn roles_of(stream: &TlsStream<Buffered>, identity: Identity) -> Roles {
     match identity {
         Identity::Token => Roles::ALL,
         Identity::Certificate => {

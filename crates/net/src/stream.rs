@@ -4,14 +4,24 @@ use core::pin::Pin;
 use core::task::{Context, Poll};
 use std::io::{self, IoSlice};
 
-use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::io::{AsyncRead, AsyncWrite, BufReader, ReadBuf};
 use tokio::net::TcpStream;
 use tokio_rustls::TlsStream;
+
+/// Bytes that are read at once under TLS: rustls itself asks for 4 KiB at a time.
+const READ_BYTES: usize = 32 << 10;
 
 /// A stream that is ready for messages.
 pub(crate) enum Stream {
     Plain(TcpStream),
-    Secure(Box<TlsStream<Socket>>),
+    Secure(Box<TlsStream<Buffered>>),
+}
+
+/// What TLS reads and writes.
+pub(crate) type Buffered = BufReader<Socket>;
+
+pub(crate) fn buffered(socket: TcpStream) -> Buffered {
+    BufReader::with_capacity(READ_BYTES, Socket(Some(socket)))
 }
 
 impl Stream {
@@ -19,7 +29,7 @@ impl Stream {
     pub(crate) fn socket(&self) -> &TcpStream {
         match self {
             Self::Plain(socket) => socket,
-            Self::Secure(stream) => stream.get_ref().0.get(),
+            Self::Secure(stream) => stream.get_ref().0.get_ref().get(),
         }
     }
 
@@ -28,7 +38,7 @@ impl Stream {
         match self {
             Self::Plain(socket) => socket.into_std().map(DetachedStream::Plain),
             Self::Secure(mut stream) => {
-                let socket = stream.get_mut().0.0.take().expect(HAS_SOCKET);
+                let socket = stream.get_mut().0.get_mut().0.take().expect(HAS_SOCKET);
                 Ok(DetachedStream::Secure(stream, socket.into_std()?))
             }
         }
@@ -38,7 +48,7 @@ impl Stream {
 /// A stream on its way from the runtime of a thread to that of another.
 pub(crate) enum DetachedStream {
     Plain(std::net::TcpStream),
-    Secure(Box<TlsStream<Socket>>, std::net::TcpStream),
+    Secure(Box<TlsStream<Buffered>>, std::net::TcpStream),
 }
 
 impl DetachedStream {
@@ -47,7 +57,7 @@ impl DetachedStream {
         match self {
             Self::Plain(socket) => TcpStream::from_std(socket).map(Stream::Plain),
             Self::Secure(mut stream, socket) => {
-                stream.get_mut().0.0 = Some(TcpStream::from_std(socket)?);
+                stream.get_mut().0.get_mut().0 = Some(TcpStream::from_std(socket)?);
                 Ok(Stream::Secure(stream))
             }
         }
@@ -60,10 +70,6 @@ const HAS_SOCKET: &str = "a stream is used where it is attached";
 pub(crate) struct Socket(Option<TcpStream>);
 
 impl Socket {
-    pub(crate) fn new(socket: TcpStream) -> Self {
-        Self(Some(socket))
-    }
-
     fn get(&self) -> &TcpStream {
         self.0.as_ref().expect(HAS_SOCKET)
     }

@@ -27,9 +27,6 @@ const UNFINISHED: &str = ".partial";
 /// After the name of a directory: it is being removed.
 const REMOVED: &str = ".removed";
 
-/// The manifests of a checkpoint and of all that it builds on, the full one first, and the state that its owner gave.
-pub type ChainState = (Vec<Manifest>, Vec<u8>);
-
 /// The checkpoints in a directory.
 ///
 /// Checkpoint 7 is the directory `checkpoint-7`. It is written as `checkpoint-7.partial` and renamed when all of it is
