@@ -1,4 +1,4 @@
-//! How the processes of a cluster know each other: nothing on one machine, a token or certificates between several.
+//! Identity of the processes of a cluster: nothing on one machine, a token or certificates between several.
 
 use std::env;
 use std::fs::{self, OpenOptions};

@@ -22,7 +22,7 @@ use tokio::task::AbortHandle;
 use tokio::time::{Instant as Deadline, Sleep};
 use tokio_rustls::{Accept, TlsStream};
 
-use crate::frames::{LENGTH_BYTES, speaks_tls};
+use crate::frames::{LENGTH_BYTES, SPEAKS_TLS, speaks_tls};
 use crate::security::Security;
 use crate::security::roles::{Role, Roles};
 use crate::stream::{Buffered, DetachedStream, Stream, buffered};
@@ -278,7 +278,7 @@ impl Waiting {
         };
         let bytes_max = callers.bytes_max(*first_byte);
         if speaks_tls(&self.frame) && matches!(self.stream, Opening::Plain(_)) {
-            return Err("it speaks TLS, and this end has no token".to_owned());
+            return Err(SPEAKS_TLS.to_owned());
         }
         if length == 0 || length > bytes_max {
             return Err(format!("a first message of {length} bytes, where {bytes_max} may be"));
@@ -532,4 +532,4 @@ fn is_of_the_peer(error: &io::Error) -> bool {
 }
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;

@@ -65,7 +65,7 @@ impl<R: AsyncRead + Unpin> FrameReader<R> {
             return Ok(None);
         };
         if !self.has_read && speaks_tls(length) {
-            let error = "it speaks TLS, and this end has no token";
+            let error = SPEAKS_TLS;
             return Err(io::Error::new(io::ErrorKind::PermissionDenied, error));
         }
         let length = u32::from_be_bytes(*length) as usize;
@@ -100,6 +100,9 @@ impl<R: AsyncRead + Unpin> FrameReader<R> {
         while self.stream.read(&mut self.buffer).await.is_ok_and(|read| read > 0) {}
     }
 }
+
+/// The reason to close such a stream, in words for a person.
+pub(crate) const SPEAKS_TLS: &str = "it speaks TLS, and this end has no token";
 
 /// Returns true if a stream begins with a record of TLS, a handshake or an alert, and not with the length of a message.
 pub(crate) fn speaks_tls(bytes: &[u8]) -> bool {

@@ -324,7 +324,7 @@ fn invalid(error: impl Into<Box<dyn core::error::Error + Send + Sync>>) -> io::E
     io::Error::new(io::ErrorKind::InvalidData, error)
 }
 
-/// What a role hears of a stream that has failed.
+/// The event of a stream that has failed.
 fn end_of(error: &io::Error) -> LinkEvent {
     let reason = error.to_string();
     match error.kind() {

@@ -1,4 +1,4 @@
-//! Who may be at the other end of a stream, and how that is verified: TLS 1.3, or nothing on a machine of one's own.
+//! Identity of the other end of a stream: verified by TLS 1.3, or by nothing on a machine of one's own.
 //!
 //! With a [`Token`] both ends show one key that follows from it, as a raw public key (RFC 7250): there are no names, no dates
 //! and no files, and a controller that is started again needs nothing but the token. Who has the token may play any role. With
@@ -44,7 +44,7 @@ struct Tls {
     identity: Identity,
 }
 
-/// How a peer shows what it may be.
+/// The proof of what a peer may be.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Identity {
     Token,
@@ -88,11 +88,6 @@ impl Security {
         let connector = TlsConnector::from(Arc::new(client));
         let acceptor = TlsAcceptor::from(Arc::new(server));
         Self(Some(Arc::new(Tls { connector, acceptor, identity })))
-    }
-
-    /// Returns true if streams are protected.
-    pub fn is_on(&self) -> bool {
-        self.0.is_some()
     }
 
     /// Identifies the peer that was called, which must be of this role.

@@ -65,7 +65,8 @@ fn hello() -> Message {
     Message::Hello(Hello { instance: 1, from: Peer::Worker(3), to: 0, answered: Answered::default() })
 }
 
-fn join() -> Join {
+/// A worker that joins.
+pub(crate) fn join() -> Join {
     Join {
         version: VERSION,
         kind: Kind::Worker,

@@ -4,9 +4,9 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use thiserror::Error;
-use tokio_rustls::rustls::client::WebPkiServerVerifier;
 use tokio_rustls::rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
 use tokio_rustls::rustls::client::verify_server_cert_signed_by_trust_anchor;
+use tokio_rustls::rustls::client::{VerifierBuilderError, WebPkiServerVerifier};
 use tokio_rustls::rustls::crypto::CryptoProvider;
 use tokio_rustls::rustls::pki_types::pem::{self, PemObject};
 use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime};
@@ -25,7 +25,7 @@ pub enum CertificateError {
     /// A file is not what it should be.
     #[error("cannot read {what} in {}", path.display())]
     File {
-        /// What it should have.
+        /// Its expected content.
         what: &'static str,
         /// The file.
         path: PathBuf,
@@ -78,10 +78,11 @@ pub(super) fn configurations(
     let shown = CertifiedKey::from_der(chain, private, &provider()).map_err(unusable(key))?;
     let shown = Arc::new(SingleCertAndKey::from(shown));
     let roots = Arc::new(roots);
+    let no_verifier = |error: VerifierBuilderError| unusable(authority)(Error::General(error.to_string()));
     let callers = WebPkiClientVerifier::builder_with_provider(Arc::clone(&roots), provider()).build();
-    let callers = callers.map_err(|error| unusable(authority)(Error::General(error.to_string())))?;
+    let callers = callers.map_err(no_verifier)?;
     let signatures = WebPkiServerVerifier::builder_with_provider(Arc::clone(&roots), provider()).build();
-    let signatures = signatures.map_err(|error| unusable(authority)(Error::General(error.to_string())))?;
+    let signatures = signatures.map_err(no_verifier)?;
     let called = Arc::new(OfAuthority { roots, signatures, provider: provider() });
     let shown_by_server = Arc::clone(&shown);
     Ok(Configurations { client: client(called, shown), server: server(callers, shown_by_server) })

@@ -1,4 +1,4 @@
-//! What both ways to identify a peer have in common: TLS 1.3 alone, no resumption, no early data.
+//! The settings that both ways to identify a peer have in common: TLS 1.3 alone, no resumption, no early data.
 
 use std::sync::Arc;
 

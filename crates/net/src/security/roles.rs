@@ -1,4 +1,4 @@
-//! What a peer may be, as far as its end of a stream shows.
+//! Roles of a peer, as far as its end of a stream shows.
 
 use core::fmt;
 

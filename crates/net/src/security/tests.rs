@@ -5,14 +5,14 @@ use std::fs;
 use std::net::Ipv4Addr;
 use std::path::PathBuf;
 
-use libra_proto::{Join, Keys, Kind, LinkEvent, Message, VERSION, Values};
+use libra_proto::{Join, Keys, Kind, LinkEvent, Message, Values};
 use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, IsCa, KeyPair, SanType};
 use tempfile::TempDir;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpListener;
 
 use super::*;
-use crate::door::{Callers, Door, Entrance, Tally};
+use crate::door::{self, Callers, Door, Entrance, Tally};
 use crate::links::{Input, Links};
 
 /// A controller's port.
@@ -45,16 +45,7 @@ impl House {
 }
 
 fn join(kind: Kind) -> Message {
-    Message::Join(Join {
-        version: VERSION,
-        kind,
-        stream: None,
-        shards: 1,
-        datagrams: None,
-        receive_bytes: 0,
-        is_restartable: false,
-        is_slow: false,
-    })
+    Message::Join(Join { kind, ..door::tests::join() })
 }
 
 fn member(house: &House, security: Security) -> Links {

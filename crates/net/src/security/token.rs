@@ -14,7 +14,7 @@ use ring::digest::{SHA256, digest};
 use ring::hkdf::{HKDF_SHA256, Prk, Salt};
 use thiserror::Error;
 
-/// What every token begins with, so that those who look for secrets in files find it.
+/// Beginning of every token, so that scanners for secrets in files find it.
 const PREFIX: &str = "libra1_";
 /// Random bytes of a token: 160 bits.
 const SECRET_BYTES: usize = 20;
