@@ -139,7 +139,9 @@ impl Restored {
             }
             // Its packets before the violation count.
             Record::Replay { worker, replay } => drop(shard.apply_replay(worker, replay)),
-            Record::Forgotten { region, round, contents } => shard.forget(region, round, contents),
+            Record::Forgotten { region, round, contents } => {
+                shard.forget(region, round, contents).map_err(|_| wrong("rounds that do not fit"))?;
+            }
             Record::Assign { worker, assign } => {
                 shard.apply_written_assign(worker, &assign).map_err(|_| wrong("rows that do not fit"))?;
             }

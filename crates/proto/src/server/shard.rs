@@ -311,7 +311,7 @@ impl Shard {
                 return Err(ProtocolViolation);
             }
             self.journal.write(&RecordOf::Forgotten { region: number, round, contents: &contents });
-            self.forget(number, round, contents);
+            self.forget(number, round, contents)?;
         }
         self.defer(DeferredReply::Adopt { link, switch, region: number, view_id });
         Ok(())
@@ -319,10 +319,17 @@ impl Shard {
 
     /// This shard had applied more rounds of a region before it stopped than it has now: their sums are lost. The packets that are in them must not
     /// be added again, as no member has all of them any more (rule L4).
-    pub(super) fn forget(&mut self, number: u8, round: u64, contents: RoundContents) {
-        let Some(region) = self.regions.get_mut(&number) else { return };
+    pub(super) fn forget(
+        &mut self,
+        number: u8,
+        round: u64,
+        contents: RoundContents,
+    ) -> Result<(), ProtocolViolation> {
+        let region = self.regions.get_mut(&number).filter(|region| round > region.committed);
+        let region = region.ok_or(ProtocolViolation)?;
         self.statistics.lost_rounds = self.statistics.lost_rounds.saturating_add(round - region.committed);
         (region.committed, region.contents) = (round, contents);
+        Ok(())
     }
 
     fn adopt_now(&mut self, link: Link, switch: u16, number: u8, view_id: u64) {

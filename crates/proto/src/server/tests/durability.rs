@@ -5,6 +5,7 @@ use crate::cluster::{Cluster, Durability, Peer, View};
 use crate::message::{Answered, Hello, Message, VERSION};
 use crate::region::ROUNDS_BEGIN_AFTER;
 use crate::role::Role;
+use crate::server::journal::RecordOf;
 use crate::server::{MemoryLimit, RestoreError, Restored, Server};
 use crate::storage::{StorageEvent, StorageRequest};
 use crate::testing::{self, HOT_ROWS, JOB};
@@ -312,6 +313,24 @@ fn bytes_that_are_no_state_or_record_are_refused_in_words() {
     let mut restored = Restored::new(&disk.state, 0).unwrap();
     let error = restored.record(5, &[99, 1, 2]).unwrap_err();
     assert!(error.to_string().starts_with("record 5 of the log"), "{error}");
+}
+
+// rule L4
+#[test]
+fn a_record_of_rounds_that_do_not_fit_is_refused() {
+    let (mut harness, mut disk) = with_log();
+    disk.serve(&mut harness, 0);
+    let mut restored = Restored::new(&disk.state, 0).unwrap();
+    let mut forget = |number, region, round| {
+        let contents = contents(1);
+        let record = RecordOf::Forgotten { region, round: ROUNDS_BEGIN_AFTER + round, contents: &contents };
+        restored.record(number, &postcard::to_stdvec(&record).unwrap()).map_err(|error| error.to_string())
+    };
+    assert_eq!(forget(5, 0, 2), Ok(()));
+    for (region, round) in [(0, 1), (0, 2), (200, 3)] {
+        let error = forget(6, region, round).unwrap_err();
+        assert!(error.contains("record 6 of the log") && error.contains("rounds"), "{error}");
+    }
 }
 
 // rule L7
