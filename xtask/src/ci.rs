@@ -6,7 +6,8 @@ use anyhow::{Context, Result};
 use clap::Args;
 
 use crate::{
-    Outcome, book, examples, flood, forge, namespaces, no_std, p4, python, readme, shell, smoke, tidy, xdp,
+    Outcome, book, examples, flood, forge, fuzz, namespaces, no_std, p4, python, readme, shell, smoke, tidy,
+    xdp,
 };
 
 #[derive(Args)]
@@ -27,6 +28,7 @@ const STEPS: &[Step] = &[
     ("book", book::run),
     (TEST, || cargo(&["test"])),
     ("test xtask", || cargo(&["test", "--quiet", "--package", "xtask"])),
+    ("fuzz", || fuzz::run(&fuzz::Options::for_ci())),
     ("no-std", || no_std::run(&no_std::Options::default())),
     ("release build", || cargo(&["build", "--quiet", "--release", "--bin", "libra", "--bin", "libra-lab"])),
     ("README commands", readme::check_with_binary),
@@ -45,13 +47,15 @@ const STEPS: &[Step] = &[
 ];
 
 const TEST: &str = "test";
-/// The faults that the simulator, and the conformance vectors in software and in the program of a P4 switch, must find; a build of its own, for no other has them.
+/// The faults that the simulator, the fuzz targets, and the conformance vectors in software and in the program of a P4 switch must find; a build of its own, for no other has them.
 const MUTANTS: &[&str] = &[
     "test",
     "--quiet",
     "--release",
     "--package",
     "libra-faultsim",
+    "--package",
+    "libra-fuzz",
     "--package",
     "libra-conformance",
     "--package",

@@ -13,6 +13,7 @@ mod errors;
 mod examples;
 mod flood;
 mod forge;
+mod fuzz;
 mod namespaces;
 mod no_std;
 mod p4;
@@ -66,6 +67,8 @@ enum Command {
     Examples,
     /// Runs a cluster of six processes, each in a network namespace of its own (needs root)
     Namespaces(namespaces::Options),
+    /// Gives every reader of bytes random inputs, each for a while
+    Fuzz(fuzz::Options),
     /// Floods a job with streams and datagrams of strangers, and measures what that costs it
     Flood(flood::Options),
     /// Runs the program of a P4 switch in bmv2, against the data plane in software (needs root and the tools of P4)
@@ -101,6 +104,7 @@ fn main() -> ExitCode {
         Command::Smoke => smoke::run(),
         Command::Examples => examples::run(),
         Command::Namespaces(options) => namespaces::run(&options),
+        Command::Fuzz(options) => fuzz::run(&options),
         Command::Flood(options) => flood::run(&options),
         Command::P4(options) => p4::run(&options),
         Command::Forge(options) => forge::run(&options),

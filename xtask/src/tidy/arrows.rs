@@ -54,6 +54,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
         ],
     ),
     ("libra-conformance", &["libra-dataplane"]),
+    ("libra-fuzz", &[]),
     ("libra-p4model", &["libra-dataplane", "libra-p4"]),
     ("libra-paper", &["libra-dataplane", "libra-plan"]),
     (

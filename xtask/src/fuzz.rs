@@ -1,0 +1,41 @@
+//! `cargo xtask fuzz`: random inputs for every fuzz target. They are tests of `cargo test`, with more time.
+
+use anyhow::Result;
+use clap::Args;
+
+use crate::{Outcome, shell};
+
+/// Packages with targets.
+const PACKAGES: &[&str] = &["libra-fuzz", "libra-net", "libra-pslite"];
+/// Begins the name of every target.
+const TARGETS: &str = "fuzz_";
+
+#[derive(Args)]
+pub(crate) struct Options {
+    /// Seconds of random inputs for each target
+    #[arg(long, default_value_t = 20, value_name = "N")]
+    seconds: u64,
+    /// Targets that run at the same time
+    #[arg(long, default_value_t = 2, value_name = "N")]
+    jobs: u16,
+    /// Runs only targets whose name contains this, such as fuzz_logs
+    #[arg(long, default_value = TARGETS, value_name = "NAME")]
+    target: String,
+}
+
+impl Options {
+    pub(crate) fn for_ci() -> Self {
+        Self { seconds: 20, jobs: 2, target: TARGETS.to_owned() }
+    }
+}
+
+pub(crate) fn run(options: &Options) -> Result<Outcome> {
+    let mut arguments = vec!["test", "--quiet", "--lib", "--test", "targets"];
+    arguments.extend(PACKAGES.iter().flat_map(|package| ["--package", package]));
+    let threads = format!("--test-threads={}", options.jobs);
+    arguments.extend(["--", "--nocapture", &threads, &options.target]);
+    let mut test = shell::cargo(&arguments);
+    test.env("BOLERO_RANDOM_TEST_TIME_MS", (1000 * options.seconds).to_string());
+    shell::run(test)?;
+    Ok(Outcome::Passed)
+}
