@@ -141,6 +141,9 @@ pub(crate) async fn write_frames<W: AsyncWrite + Unpin>(
 }
 
 #[cfg(test)]
+mod fuzz;
+
+#[cfg(test)]
 mod tests {
     use libra_proto::MESSAGE_BYTES_MAX;
 

@@ -41,9 +41,10 @@ pub use target::{Measured, Outcome, TEST_TIME, Target, measured};
 /// Runs a target: its seeds and stored inputs, then random ones, which are changes of these unless another generator is named.
 #[macro_export]
 macro_rules! fuzz {
-    ($target:expr, $read:expr) => {
-        $crate::fuzz!($target, $target.changes(), $read)
-    };
+    ($target:expr, $read:expr) => {{
+        let target = &$target;
+        $crate::fuzz!(target, target.changes(), $read)
+    }};
     ($target:expr, $inputs:expr, $read:expr) => {{
         let (target, read) = (&$target, &$read);
         target.replay(read);

@@ -23,7 +23,7 @@ use super::batch::{Batch, Content, write_all};
 use super::control::Control;
 use super::flow::{Receiving, Sending, Verdict};
 use super::frame::{HEAD_BYTES, Head, Kind};
-use super::message::{OutgoingMessage, Payload, Received};
+use super::message::{OutgoingMessage, Payload, Received, WORD};
 use super::threads::thread_number;
 
 /// After so many messages or bytes without an answer on which it could ride along, an acknowledgement goes by itself.
@@ -40,8 +40,8 @@ const LOOK: Duration = Duration::from_millis(10);
 const HELD_BYTES: usize = 128 << 10;
 /// Small messages are read together; of a large one, all but the begin goes straight to where it stays.
 const BUFFER_BYTES: usize = 64 << 10;
-/// Memory is taken as bytes come, not as a head promises.
-const PROMISED_BYTES_MAX: usize = 256 << 20;
+/// Memory that is taken because a head promises so many bytes; more of it, as they come.
+const PROMISED_BYTES_MAX: usize = 1 << 20;
 
 /// Settings of a stream that do not depend on its peer.
 #[derive(Debug, Clone, Copy)]
@@ -541,25 +541,15 @@ impl Link {
     }
 }
 
-/// Reads the sections behind a head; `None` if no memory has that much.
-fn read_payload(stream: &mut impl Read, words: Vec<u64>, head: &Head) -> io::Result<Option<Payload>> {
-    let total = head.lengths.iter().fold(0_u64, |sum, length| sum.saturating_add(*length));
-    if total > PROMISED_BYTES_MAX as u64 {
-        return read_much(stream, head);
-    }
-    let Some(mut payload) = Payload::prepare(words, head.lengths) else { return Ok(None) };
-    stream.read_exact(payload.stream_bytes_mut())?;
-    Ok(Some(payload))
-}
-
-/// The same for so much that a wrong length could exhaust the memory: it is only taken when the bytes are there.
-fn read_much(stream: &mut impl Read, head: &Head) -> io::Result<Option<Payload>> {
+/// Reads the sections behind a head into memory that is there or is taken as bytes come; `None` if no memory has that much.
+fn read_payload(stream: &mut impl Read, mut words: Vec<u64>, head: &Head) -> io::Result<Option<Payload>> {
     let Some(total) = Payload::stream_length(head.lengths) else { return Ok(None) };
-    let mut words: Vec<u64> = Vec::new();
     let mut read = 0;
     while read < total {
-        let end = total.min((2 * read).max(PROMISED_BYTES_MAX));
-        words.resize(end / size_of::<u64>(), 0);
+        let end = total.min((2 * read).max(PROMISED_BYTES_MAX).max(words.len() * WORD));
+        if words.len() * WORD < end {
+            words.resize(end / WORD, 0);
+        }
         stream.read_exact(&mut bytemuck::cast_slice_mut(&mut words)[read..end])?;
         read = end;
     }
@@ -572,3 +562,6 @@ fn has_message(buffer: &[u8]) -> bool {
     let length = Head::decode(head).and_then(|head| Payload::stream_length(head.lengths));
     length.is_some_and(|length| rest.len() >= length)
 }
+
+#[cfg(test)]
+mod fuzz;
