@@ -7,13 +7,17 @@ use crate::{Outcome, shell};
 
 /// Packages with targets.
 const PACKAGES: &[&str] = &["libra-fuzz", "libra-net", "libra-pslite"];
+/// Milliseconds of random inputs for each target, for the library that makes them.
+pub(crate) const TIME: &str = "BOLERO_RANDOM_TEST_TIME_MS";
+/// Time of each target in CI. That of the program in the kernel is a part of `cargo xtask xdp`.
+pub(crate) const SECONDS: u64 = 20;
 /// Begins the name of every target.
 const TARGETS: &str = "fuzz_";
 
 #[derive(Args)]
 pub(crate) struct Options {
     /// Seconds of random inputs for each target
-    #[arg(long, default_value_t = 20, value_name = "N")]
+    #[arg(long, default_value_t = SECONDS, value_name = "N")]
     seconds: u64,
     /// Targets that run at the same time
     #[arg(long, default_value_t = 2, value_name = "N")]
@@ -25,7 +29,7 @@ pub(crate) struct Options {
 
 impl Options {
     pub(crate) fn for_ci() -> Self {
-        Self { seconds: 20, jobs: 2, target: TARGETS.to_owned() }
+        Self { seconds: SECONDS, jobs: 2, target: TARGETS.to_owned() }
     }
 }
 
@@ -35,7 +39,7 @@ pub(crate) fn run(options: &Options) -> Result<Outcome> {
     let threads = format!("--test-threads={}", options.jobs);
     arguments.extend(["--", "--nocapture", &threads, &options.target]);
     let mut test = shell::cargo(&arguments);
-    test.env("BOLERO_RANDOM_TEST_TIME_MS", (1000 * options.seconds).to_string());
+    test.env(TIME, options.seconds.saturating_mul(1000).to_string());
     shell::run(test)?;
     Ok(Outcome::Passed)
 }

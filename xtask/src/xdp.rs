@@ -11,7 +11,7 @@ use clap::Args;
 
 use crate::namespaces::ip;
 use crate::process::Running;
-use crate::{Outcome, shell};
+use crate::{Outcome, fuzz, shell};
 
 /// Processes in namespaces of their own; switches and a worker are killed, packets lost, and the sums compared to the bit.
 const SOAK: &[&str] = &[
@@ -45,7 +45,7 @@ pub(crate) fn run(options: &Options) -> Result<Outcome> {
         return Ok(Outcome::Skipped(format!("{error:#}")));
     }
     let mut test = shell::cargo(&["test", "--quiet", "--package", "libra-xdp"]);
-    test.env("LIBRA_XDP_REQUIRED", "1");
+    test.env("LIBRA_XDP_REQUIRED", "1").env(fuzz::TIME, fuzz::SECONDS.saturating_mul(1000).to_string());
     shell::run(test)?;
     shell::run(shell::cargo(&["build", "--quiet", "--release", "--bin", "libra-lab"]))?;
     let lab = shell::target_directory()?.join("release/libra-lab");

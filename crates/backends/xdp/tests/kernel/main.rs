@@ -8,6 +8,7 @@
 
 mod conformance;
 mod differential;
+mod fuzz;
 mod merging;
 mod scene;
 mod special;
