@@ -1,7 +1,9 @@
 //! `cargo xtask namespaces`: a cluster as it would be spread over machines. Six processes of the release binary, each
-//! in a network namespace of its own, train together over TLS with one token; then one process trains the same, and both must be as good.
+//! in a network namespace of its own, train together over TLS with one token, after strangers were turned away; then one process trains the
+//! same, and both must be as good.
 
 pub(crate) mod ip;
+mod strangers;
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -111,7 +113,7 @@ pub(crate) fn run(options: &Options) -> Result<Outcome> {
         Err(error) => return Err(error),
     };
     let job = Job::new("namespaces", options.data()?, options.job()?, Duration::from_secs(options.limit))?;
-    let cluster = job.cluster(&network, &[]).context("the cluster in network namespaces")?;
+    let cluster = job.cluster(&network, &[], "mac").context("the cluster in network namespaces")?;
     drop(network);
     println!("six processes: {}", cluster.summary());
     let single = job.single().context("the same job in one process")?;
@@ -141,8 +143,8 @@ impl Job {
         Ok(Self { binary: target.join("release/libra"), folder, data, options, limit })
     }
 
-    /// Runs it by six processes, each in a network namespace of its own; the switch gets some more options.
-    pub(crate) fn cluster(&self, network: &Network, switch: &[&str]) -> Result<Report> {
+    /// Runs it by six processes, each in a network namespace of its own; the switch gets some more options. Packets must have such tags.
+    pub(crate) fn cluster(&self, network: &Network, switch: &[&str], tags: &str) -> Result<Report> {
         let json = self.fresh("cluster.json");
         let deadline = Instant::now() + self.limit;
         let address = format!("{}:{PORT}", ip::address(0));
@@ -158,6 +160,7 @@ impl Job {
         controller.arg("--json").arg(&json).arg("--token-file").arg(&token);
         let mut processes = vec![self.start(CONTROLLER, controller)?];
         wait_until_listening(&mut processes[0])?;
+        strangers::call(network, &self.binary, &address, |name, command| self.start(name, command))?;
 
         for host in &HOSTS[1..] {
             let role = host.trim_end_matches(|last: char| last.is_ascii_digit());
@@ -175,6 +178,11 @@ impl Job {
         wait_for_cluster(&mut processes, deadline)?;
         let report = Report::read(&json)?;
         report.check_work()?;
+        report.check_tags(tags)?;
+        let printed = std::fs::read_to_string(self.folder.join(format!("{CONTROLLER}.log")))?;
+        if !printed.contains("of no member") {
+            bail!("the controller does not say that strangers called: {printed}");
+        }
         Ok(report)
     }
 

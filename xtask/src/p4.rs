@@ -140,9 +140,10 @@ fn train(program: &str) -> Result<()> {
     let job = Job::new("p4", "synthetic".to_owned(), options, LIMIT)?;
     let network = Network::new(HOSTS)?;
     network.add_switch_port(SWITCH, WORKERS_INTERFACE)?;
-    let software = job.cluster(&network, &[]).context("a training through the pipeline in software")?;
+    let software =
+        job.cluster(&network, &[], "mac").context("a training through the pipeline in software")?;
     let p4 = ["--plane=p4", "--bmv2", program, "--interface", WORKERS_INTERFACE, "--listen", SWITCH_ADDRESS];
-    let bmv2 = job.cluster(&network, &p4).context("a training through bmv2")?;
+    let bmv2 = job.cluster(&network, &p4, "cookie").context("a training through bmv2")?;
     println!("software: {}", software.summary());
     println!("bmv2:     {}", bmv2.summary());
     for report in [&software, &bmv2] {

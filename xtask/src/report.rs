@@ -95,6 +95,19 @@ impl Report {
     }
 
     /// One line for a person.
+    /// Checks that packets had such tags, and that none was taken for forged.
+    pub(crate) fn check_tags(&self, expected: &str) -> Result<()> {
+        let tags = self.find("transport.packet_tags").and_then(Value::as_str);
+        if tags != Some(expected) {
+            bail!("packets had tags {tags:?}, expected {expected}");
+        }
+        let forged = self.number("switch.forged") + self.number("transport.forged");
+        if forged > 0.0 {
+            bail!("{forged} packets of members were taken for forged");
+        }
+        Ok(())
+    }
+
     pub(crate) fn summary(&self) -> String {
         format!(
             "HR@10 {:.4}, NDCG@10 {:.4}, {:.0} samples/s, {:.0} hot rows pushed, {:.0} applied, {:.1} s in all",

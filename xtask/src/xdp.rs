@@ -1,13 +1,15 @@
 //! `cargo xtask xdp`: what needs a kernel that runs our programs. The tests of `crates/backends/xdp` that `cargo test` skips without
-//! root, then a soak whose switches add up in the kernel, in network namespaces; and a benchmark there that is interrupted.
+//! root, then soaks whose switches add up in the kernel, in network namespaces; and a benchmark there that is interrupted.
 
 use std::collections::BTreeSet;
+use std::fs;
 use std::path::Path;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 use clap::Args;
+use serde_json::Value;
 
 use crate::namespaces::ip;
 use crate::process::Running;
@@ -49,9 +51,25 @@ pub(crate) fn run(options: &Options) -> Result<Outcome> {
     shell::run(test)?;
     shell::run(shell::cargo(&["build", "--quiet", "--release", "--bin", "libra-lab"]))?;
     let lab = shell::target_directory()?.join("release/libra-lab");
-    shell::run(shell::program(&lab, SOAK))?;
+    soak(&lab, "off", "off")?;
+    soak(&lab, "tls", "mac")?;
     interrupt(&lab)?;
     Ok(Outcome::Passed)
+}
+
+/// Runs the soak with streams that are protected so, and checks the tags of its packets.
+fn soak(lab: &Path, security: &str, tags: &str) -> Result<()> {
+    let json = shell::target_directory()?.join("soak-xdp.json");
+    let mut soak = shell::program(lab, SOAK);
+    soak.args(["--security", security, "--json"]).arg(&json);
+    shell::run(soak)?;
+    let text = fs::read_to_string(&json).with_context(|| format!("no report at {}", json.display()))?;
+    let report: Value = serde_json::from_str(&text).context("the report of the soak")?;
+    let found = report.pointer("/transport/packet_tags");
+    if found != Some(&tags.into()) {
+        bail!("packets of a soak with --security {security} had tags {found:?}, expected {tags}");
+    }
+    Ok(())
 }
 
 /// Interrupts a benchmark, as a user at a terminal does, and checks whether it leaves network namespaces behind.

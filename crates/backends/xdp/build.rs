@@ -83,6 +83,7 @@ fn header() -> String {
         ("DIRTY_BLOCK", DIRTY_BLOCK as u64),
         ("VERSION", VERSION.into()),
         ("WINDOW", WINDOW as u64),
+        ("JOBS_MAX", layout::JOBS_MAX.into()),
         ("REGIONS_OF_JOB", layout::REGIONS_OF_JOB.into()),
         ("REGIONS_MAX", layout::REGIONS_MAX.into()),
         ("WORKERS_MAX", layout::WORKERS_MAX.into()),
@@ -92,6 +93,11 @@ fn header() -> String {
         ("ARITHMETIC_TABLE", layout::ARITHMETIC_TABLE.into()),
         ("TABLE_BYTES", layout::TABLE_BYTES as u64),
         ("REGION_WORDS", layout::REGION_WORDS as u64),
+        ("WORKER_WORDS", layout::WORKER_WORDS as u64),
+        ("BODY_KEY_WORDS", layout::BODY_KEY_WORDS as u64),
+        ("TAGS_OFF", layout::TAGS_OFF.into()),
+        ("TAGS_COOKIE", layout::TAGS_COOKIE.into()),
+        ("TAGS_MAC", layout::TAGS_MAC.into()),
         ("BANK_BYTES", layout::BANK_BYTES as u64),
         ("FLOW_BYTES", layout::FLOW_BYTES as u64),
         ("FLOWS_PER_BLOCK", layout::FLOWS_PER_BLOCK as u64),
@@ -103,6 +109,10 @@ fn header() -> String {
         ("FLAGS_KNOWN", (0..=u8::MAX).rfind(|&bits| Flags::from_bits(bits).is_some()).unwrap_or(0).into()),
     ] {
         define(name, value);
+    }
+    define("PARTS", layout::PARTS.len() as u64);
+    for (part, index) in layout::PARTS.iter().zip(0..) {
+        define(&format!("PART_{}", part.to_uppercase()), index);
     }
     for (count, index) in layout::COUNTS.iter().zip(0..) {
         define(&format!("COUNT_{count}"), index);

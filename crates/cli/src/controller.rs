@@ -5,7 +5,7 @@ use std::time::Instant;
 
 use anyhow::Result;
 use clap::{Args, ValueEnum};
-use libra_client::{Controller, ControllerCommand, ControllerEvent, JobSpec, Outcome};
+use libra_client::{Controller, ControllerCommand, ControllerEvent, JobSpec, Outcome, PacketTags};
 use serde_json::json;
 
 use libra_launch::event_log::EventLog;
@@ -34,6 +34,30 @@ pub(crate) struct Arguments {
     job: JobArguments,
     #[command(flatten)]
     security: SecurityArguments,
+    /// Tags of packets between workers and switches, which show who has sent them and what
+    #[arg(long, value_enum, default_value = "auto", help_heading = "Security")]
+    packet_tags: Tags,
+}
+
+/// Tags of packets.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum Tags {
+    /// MACs where streams are in TLS, or cookies if a switch is of hardware, which cannot compute MACs
+    Auto,
+    /// Always MACs; switches that cannot compute them are refused
+    Mac,
+    /// None
+    Off,
+}
+
+impl From<Tags> for PacketTags {
+    fn from(tags: Tags) -> Self {
+        match tags {
+            Tags::Auto => Self::Auto,
+            Tags::Mac => Self::Mac,
+            Tags::Off => Self::Off,
+        }
+    }
 }
 
 /// Origin of the description of a job.
@@ -50,7 +74,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<()> {
     let controller = Controller::bind(arguments.listen)?;
     let address = controller.address();
     let security = arguments.security.of_controller(address, arguments.job.bars())?;
-    let controller = controller.with_security(security);
+    let controller = controller.with_security(security).with_packet_tags(arguments.packet_tags.into());
     if arguments.tables == Tables::Workers {
         let spec = arguments.job.without_tables(arguments.switches, address)?;
         let outcome = serve(arguments, controller.with_tables_of_workers(), &spec, |_event| ())?;

@@ -87,7 +87,7 @@ impl Coalesced {
         ack: Header,
         next: u32,
         is_taken: impl Fn(u32) -> bool,
-        emit: &mut impl FnMut(&[u8]),
+        emit: &mut impl FnMut(&mut [u8]),
     ) {
         let mut buffer = [0; HEADER_BYTES + (REPEATED_RANGES_MAX + RANGES_MAX) * ENTRY_BYTES];
         let mut writer = PacketWriter::new(ack, &mut buffer);
@@ -103,7 +103,7 @@ impl Coalesced {
         }
         let bytes = writer.finish();
         (self.newest, self.count, self.packets) = (None, 0, 0);
-        emit(buffer.get(..bytes).unwrap_or_default());
+        emit(buffer.get_mut(..bytes).unwrap_or_default());
     }
 }
 
@@ -188,7 +188,7 @@ mod tests {
         let others = [(Header { plan: 9, ..push }, 6), (Header { region: 9, ..push }, 6), (push, 9)];
         for other in others {
             let mut sent = Vec::new();
-            let mut emit = |bytes: &[u8]| {
+            let mut emit = |bytes: &mut [u8]| {
                 let packet = Packet::parse(bytes).unwrap();
                 let seqs: Vec<_> = packet.acknowledged().flat_map(SeqRange::iter).collect();
                 sent.push((Header { entries: 0, seq: 0, ..packet.header }, seqs));

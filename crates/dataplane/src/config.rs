@@ -25,8 +25,9 @@ pub struct RegionConfig {
     pub region: u8,
     /// The plan that its packets must be made for.
     pub plan: u16,
-    /// The view under which this switch holds the region; packets of any other are refused. A move is a new region.
-    pub view: u16,
+    /// The number of the view since which this switch holds the region. Packets have its lower 16 bits, and are refused with others;
+    /// their tags cover all of it. A move is a new region.
+    pub view: u64,
     /// Entry p of a packet addresses `slot = cell * lanes + p % lanes`. At least 1.
     pub lanes: u8,
     /// Cells, 2 up to [`CELLS_MAX`]; the last one is reserved for padding.
@@ -82,6 +83,13 @@ impl RegionConfig {
             }
         }
         Ok(())
+    }
+
+    /// The view as packets carry it.
+    #[must_use]
+    pub const fn view_on_wire(&self) -> u16 {
+        let [.., high, low] = self.view.to_be_bytes();
+        u16::from_be_bytes([high, low])
     }
 
     pub(crate) const fn shape(&self) -> Shape {

@@ -21,6 +21,10 @@ pub enum DropReason {
     Unexpected,
     /// It came from one worker and names another.
     Foreign,
+    /// Its tag is not the one of its bytes, in a job with keys.
+    Forged,
+    /// It is for another region, plan or view than there is, in a job with keys: what is not authentic is not answered.
+    Stale,
 }
 
 /// Packets by outcome, since the start.
@@ -55,12 +59,18 @@ pub struct Counters {
     pub inactive: u64,
     /// Refused with [`NackReason::StaleView`].
     pub stale_view: u64,
+    /// Refused with [`NackReason::Throttled`].
+    pub throttled: u64,
     /// Dropped as [`DropReason::Malformed`].
     pub malformed: u64,
     /// Dropped as [`DropReason::Unexpected`].
     pub unexpected: u64,
     /// Dropped as [`DropReason::Foreign`].
     pub foreign: u64,
+    /// Dropped as [`DropReason::Forged`].
+    pub forged: u64,
+    /// Dropped as [`DropReason::Stale`].
+    pub stale: u64,
 }
 
 /// Outcome of one packet: it selects the counter and the answer.
@@ -130,12 +140,17 @@ impl Counters {
             .wrapping_add(self.unknown_flow)
             .wrapping_add(self.inactive)
             .wrapping_add(self.stale_view)
+            .wrapping_add(self.throttled)
     }
 
     /// Packets that got no answer, for any reason.
     #[must_use]
     pub const fn dropped(&self) -> u64 {
-        self.malformed.wrapping_add(self.unexpected).wrapping_add(self.foreign)
+        self.malformed
+            .wrapping_add(self.unexpected)
+            .wrapping_add(self.foreign)
+            .wrapping_add(self.forged)
+            .wrapping_add(self.stale)
     }
 
     /// These and those together.
@@ -155,9 +170,12 @@ impl Counters {
             unknown_flow: self.unknown_flow.wrapping_add(other.unknown_flow),
             inactive: self.inactive.wrapping_add(other.inactive),
             stale_view: self.stale_view.wrapping_add(other.stale_view),
+            throttled: self.throttled.wrapping_add(other.throttled),
             malformed: self.malformed.wrapping_add(other.malformed),
             unexpected: self.unexpected.wrapping_add(other.unexpected),
             foreign: self.foreign.wrapping_add(other.foreign),
+            forged: self.forged.wrapping_add(other.forged),
+            stale: self.stale.wrapping_add(other.stale),
         }
     }
 
@@ -174,9 +192,12 @@ impl Counters {
             Outcome::Refused(NackReason::UnknownFlow) => &mut self.unknown_flow,
             Outcome::Refused(NackReason::Inactive) => &mut self.inactive,
             Outcome::Refused(NackReason::StaleView) => &mut self.stale_view,
+            Outcome::Refused(NackReason::Throttled) => &mut self.throttled,
             Outcome::Dropped(DropReason::Malformed(_)) => &mut self.malformed,
             Outcome::Dropped(DropReason::Unexpected) => &mut self.unexpected,
             Outcome::Dropped(DropReason::Foreign) => &mut self.foreign,
+            Outcome::Dropped(DropReason::Forged) => &mut self.forged,
+            Outcome::Dropped(DropReason::Stale) => &mut self.stale,
         };
         *counter = counter.wrapping_add(1);
         self.packets = self.packets.wrapping_add(1);

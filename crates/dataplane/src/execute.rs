@@ -1,5 +1,6 @@
 //! Execution of each kind of packet on its region.
 
+use crate::authentication::{Direction, Tags};
 use crate::config::Memory;
 use crate::counters::{Action, DropReason, Executed, Outcome};
 use crate::entries;
@@ -124,13 +125,31 @@ impl<M: Memory> Region<M> {
         Ok(Executed { action: Action::Drained, flags: Flags::VALUES, round: self.round_of(idle) })
     }
 
+    /// Checks that a packet is from who it says, and with a MAC that it is for this region as it is (rule A3).
+    #[inline]
+    pub(crate) fn authenticate(&self, header: &Header, packet: &[u8], tags: Tags<'_>) -> Result<(), Refusal> {
+        let is_mac = matches!(tags, Tags::Mac { .. });
+        if is_mac && self.check_plan(header).and_then(|()| self.check_view(header)).is_err() {
+            if is_enabled(Mutant::StaleAnsweredBeforeTag) {
+                return Ok(());
+            }
+            // A MAC is of one view: that of a packet from before a move cannot be checked.
+            return Err(Refusal::Drop(DropReason::Stale));
+        }
+        if tags.is_authentic(Direction::Up, packet, self.config.view) || is_enabled(Mutant::TagIgnored) {
+            Ok(())
+        } else {
+            Err(Refusal::Drop(DropReason::Forged))
+        }
+    }
+
     fn check_plan(&self, header: &Header) -> Result<(), NackReason> {
         let right = header.plan == self.config.plan || is_enabled(Mutant::StalePlanAccepted);
         if right { Ok(()) } else { Err(NackReason::StalePlan) }
     }
 
     fn check_view(&self, header: &Header) -> Result<(), NackReason> {
-        let right = header.view == self.config.view || is_enabled(Mutant::StaleViewAccepted);
+        let right = header.view == self.config.view_on_wire() || is_enabled(Mutant::StaleViewAccepted);
         if right { Ok(()) } else { Err(NackReason::StaleView) }
     }
 

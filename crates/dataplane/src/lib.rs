@@ -57,6 +57,7 @@
 )]
 
 mod arithmetic;
+mod authentication;
 mod coalesce;
 mod config;
 mod counters;
@@ -73,6 +74,9 @@ mod window;
 mod wire;
 
 pub use arithmetic::{Arithmetic, F32_NAN, add_f32};
+pub use authentication::{
+    BODY_KEY_BYTES, BodyHash, BodyKey, Direction, PathKeys, TAG_KEY_BYTES, TagKey, Tags, set_tag, tag_of,
+};
 pub use config::{ConfigError, DIRTY_BLOCK, Memory, MemoryWords, RegionConfig, RegionMemory};
 pub use counters::{Counters, DropReason, Verdict};
 pub use packet::{Entry, Packet, PacketWriter, SeqRange};

@@ -89,6 +89,20 @@ pub enum Mutant {
     RestoringNotAwaited,
     /// In the roles: a controller waits for the shard that a server reads, and not for the others of its process.
     OtherShardsNotAwaited,
+    /// A switch carries out packets whatever their tag.
+    TagIgnored,
+    /// In the roles: a worker takes answers whatever their tag.
+    AnswerTagIgnored,
+    /// Of the view the tag covers the lower 16 bits alone.
+    SinceNotInTag,
+    /// The tags of answers are made with the key of requests.
+    OneKeyBothWays,
+    /// The tag covers no entry behind the last multiple of 32 bytes.
+    PaddingNotHashed,
+    /// In the roles: a server believes whom a stream says it is of.
+    PassIgnored,
+    /// A switch answers packets of another view before it looks at their tag.
+    StaleAnsweredBeforeTag,
 }
 
 impl Mutant {
@@ -96,7 +110,7 @@ impl Mutant {
     pub const OF_DATA_PLANE: &[Self] = Self::ALL.split_at(Self::CommitAppliedTwice as usize).0;
 
     /// Every bug, in the order of their bits.
-    pub const ALL: [Self; 36] = [
+    pub const ALL: [Self; 43] = [
         Self::NoDedup,
         Self::GenerationNotChecked,
         Self::FlipInTheMiddle,
@@ -133,6 +147,13 @@ impl Mutant {
         Self::OtherProposalAccepted,
         Self::RestoringNotAwaited,
         Self::OtherShardsNotAwaited,
+        Self::TagIgnored,
+        Self::AnswerTagIgnored,
+        Self::SinceNotInTag,
+        Self::OneKeyBothWays,
+        Self::PaddingNotHashed,
+        Self::PassIgnored,
+        Self::StaleAnsweredBeforeTag,
     ];
 
     /// The name to type on a command line. [`Display`](fmt::Display) writes the same.
@@ -175,6 +196,13 @@ impl Mutant {
             Self::OtherProposalAccepted => "other-proposal-accepted",
             Self::RestoringNotAwaited => "restoring-not-awaited",
             Self::OtherShardsNotAwaited => "other-shards-not-awaited",
+            Self::TagIgnored => "tag-ignored",
+            Self::AnswerTagIgnored => "answer-tag-ignored",
+            Self::SinceNotInTag => "since-not-in-tag",
+            Self::OneKeyBothWays => "one-key-both-ways",
+            Self::PaddingNotHashed => "padding-not-hashed",
+            Self::PassIgnored => "pass-ignored",
+            Self::StaleAnsweredBeforeTag => "stale-answered-before-tag",
         }
     }
 

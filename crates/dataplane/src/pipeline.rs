@@ -3,6 +3,7 @@
 use core::fmt;
 use core::marker::PhantomData;
 
+use crate::authentication::{Direction, Tags};
 use crate::coalesce::{Coalesced, Newest};
 use crate::config::Memory;
 use crate::counters::{Action, Counters, DropReason, Executed, Outcome, Verdict};
@@ -162,6 +163,18 @@ where
         &mut self,
         from: impl Into<Sender>,
         packets: impl IntoIterator<Item = &'a mut [u8]>,
+        emit: impl FnMut(&[u8]),
+    ) {
+        self.process_tagged_burst(from, None, packets, emit);
+    }
+
+    /// The same in a job with keys: what has not the tag of its sender is dropped without an answer, and with MACs what is for another region,
+    /// plan or view than there is, too (rule A3). Answers have tags.
+    pub fn process_tagged_burst<'a>(
+        &mut self,
+        from: impl Into<Sender>,
+        tags: Option<Tags<'_>>,
+        packets: impl IntoIterator<Item = &'a mut [u8]>,
         mut emit: impl FnMut(&[u8]),
     ) {
         let Sender { job, worker, flow } = from.into();
@@ -182,6 +195,11 @@ where
                 let _ = self.drop_stray(DropReason::Unexpected);
                 continue;
             }
+            if let Some(tags) = tags
+                && !self.is_authentic(&header, packet, tags)
+            {
+                continue;
+            }
             match self.execute(&header, flow, packet) {
                 Outcome::Executed(
                     executed @ Executed {
@@ -189,36 +207,75 @@ where
                     },
                 ) => {
                     if !acknowledged.add(&header, executed) {
-                        self.acknowledge(flow, &mut acknowledged, &mut emit);
+                        self.acknowledge(flow, tags, &mut acknowledged, &mut emit);
                         let fits = acknowledged.add(&header, executed);
                         debug_assert!(fits, "nothing is there that it could not go with");
                     }
                 }
                 outcome => {
                     if let Ok(answer) = self.answer(&header, outcome) {
-                        self.acknowledge(flow, &mut acknowledged, &mut emit);
+                        self.acknowledge(flow, tags, &mut acknowledged, &mut emit);
                         answer.emit(packet);
-                        emit(packet.get(..answer.packet_bytes()).unwrap_or_default());
+                        let packet = packet.get_mut(..answer.packet_bytes()).unwrap_or_default();
+                        self.sign(&answer, tags, packet);
+                        emit(packet);
                     }
                 }
             }
         }
-        self.acknowledge(flow, &mut acknowledged, &mut emit);
+        self.acknowledge(flow, tags, &mut acknowledged, &mut emit);
     }
 
-    fn acknowledge(&self, flow: u16, acknowledged: &mut Coalesced, emit: &mut impl FnMut(&[u8])) {
+    /// Returns true if a packet is for a region as it is here, and of its sender. Any other is counted.
+    #[inline]
+    fn is_authentic(&mut self, header: &Header, packet: &[u8], tags: Tags<'_>) -> bool {
+        let Some(region) = self.find(header.job, header.region) else {
+            let reason = match tags {
+                Tags::Mac { .. } => DropReason::Stale,
+                // A cookie is of no region: the packet is answered (rule A5).
+                Tags::Cookie(_) if tags.is_authentic(Direction::Up, packet, 0) => return true,
+                Tags::Cookie(_) => DropReason::Forged,
+            };
+            let _ = self.drop_stray(reason);
+            return false;
+        };
+        let Err(refusal) = region.authenticate(header, packet, tags) else { return true };
+        region.counters.count(refusal.into());
+        false
+    }
+
+    /// Gives an answer its tag, in a job with keys.
+    #[inline]
+    fn sign(&self, answer: &Header, tags: Option<Tags<'_>>, packet: &mut [u8]) {
+        if let Some(tags) = tags {
+            // Without a region there are answers with cookies alone, which are of no view.
+            let view = self.region(answer.job, answer.region).map_or(0, |region| region.config.view);
+            tags.sign(Direction::Down, packet, view);
+        }
+    }
+
+    fn acknowledge(
+        &self,
+        flow: u16,
+        tags: Option<Tags<'_>>,
+        acknowledged: &mut Coalesced,
+        emit: &mut impl FnMut(&[u8]),
+    ) {
         let Some(Newest { push, executed }) = acknowledged.newest() else { return };
         let Some(region) = self.region(push.job, push.region) else { return };
         let Some(taken) = region.taken_by(flow, executed.round) else { return };
         let Ok(ack) = self.answer(&push, Outcome::Executed(executed)) else { return };
-        acknowledged.flush(ack, taken.next(), |seq| taken.contains(seq), emit);
+        acknowledged.flush(ack, taken.next(), |seq| taken.contains(seq), &mut |packet| {
+            self.sign(&ack, tags, packet);
+            emit(packet);
+        });
     }
 
     /// The header of the answer. The entries that it counts are in place.
     fn answer(&self, header: &Header, outcome: Outcome) -> Result<Header, DropReason> {
         let region = self.region(header.job, header.region);
         let (view, durable) =
-            region.map_or((header.view, 0), |region| (region.config.view, region.durable()));
+            region.map_or((header.view, 0), |region| (region.config.view_on_wire(), region.durable()));
         outcome.answer(header, view, durable)
     }
 

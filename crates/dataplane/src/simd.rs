@@ -1,7 +1,8 @@
-//! The fast check of a push, several entries at once where the processor has AVX2. Whether it has is found out as it runs.
+//! The loops over the entries of a packet that use AVX2 where the processor has it: the fast check of a push, and the hash of a body. Whether
+//! it has is found out as it runs.
 
 #[cfg(all(feature = "simd", target_arch = "x86_64"))]
-pub(crate) use avx2::is_sound;
+pub(crate) use {avx2::is_sound, nh::nh};
 
 /// No vector instructions are known for this target.
 #[cfg(not(all(feature = "simd", target_arch = "x86_64")))]
@@ -12,6 +13,18 @@ pub(crate) const fn is_sound(
 ) -> Option<bool> {
     None
 }
+
+/// No vector instructions are known for this target.
+#[cfg(not(all(feature = "simd", target_arch = "x86_64")))]
+pub(crate) const fn nh(
+    _key: &[u32],
+    _blocks: &[[u8; crate::authentication::BLOCK_BYTES]],
+) -> Option<[u64; 2]> {
+    None
+}
+
+#[cfg(all(feature = "simd", target_arch = "x86_64"))]
+mod nh;
 
 #[cfg(all(feature = "simd", target_arch = "x86_64"))]
 mod avx2 {

@@ -37,7 +37,7 @@ use core::fmt;
 /// First byte of every hot packet.
 pub const MAGIC: u8 = 0x4C;
 /// The version of the format that this module reads and writes.
-pub const VERSION: u8 = 2;
+pub const VERSION: u8 = 3;
 /// Bytes before the first entry.
 pub const HEADER_BYTES: usize = 30;
 /// Bytes of one entry: a cell (u16) and a value (u32).
@@ -187,17 +187,20 @@ pub enum NackReason {
     Inactive = 5,
     /// The packet was sent under another view than the region has: one of the two is from before a move.
     StaleView = 6,
+    /// The job has sent more than its part of a switch that it shares with others. Reserved: no switch refuses for it yet.
+    Throttled = 7,
 }
 
 impl NackReason {
     /// Every reason, in the order of their codes.
-    pub const ALL: [Self; 6] = [
+    pub const ALL: [Self; 7] = [
         Self::BankFull,
         Self::StalePlan,
         Self::NotInstalled,
         Self::UnknownFlow,
         Self::Inactive,
         Self::StaleView,
+        Self::Throttled,
     ];
 
     /// The reason of this code, if there is one.
@@ -210,6 +213,7 @@ impl NackReason {
             4 => Self::UnknownFlow,
             5 => Self::Inactive,
             6 => Self::StaleView,
+            7 => Self::Throttled,
             _ => return None,
         })
     }
@@ -272,7 +276,7 @@ pub struct Header {
     pub job: u16,
     /// The worker whose packet this is, or whose packet is answered.
     pub worker: u16,
-    /// Number of the plan that defines the cells.
+    /// Number of the plan that defines the cells of the region.
     pub plan: u16,
     /// The view under which the region is held according to the sender; in an answer: the region's own, or that of the
     /// request if the region is not here.
@@ -285,7 +289,7 @@ pub struct Header {
     pub durable: u16,
     /// Sequence number in the flow (job, worker, region).
     pub seq: u32,
-    /// Keyed MAC when the job has a key, else zero. The pipeline neither checks nor makes it.
+    /// Evidence of sender and contents in a job with keys, else zero (rules A1 to A5).
     pub tag: u64,
 }
 
@@ -467,8 +471,8 @@ mod tests {
         assert_eq!(fault(1, 8), Err(Malformed::Kind));
         assert_eq!(fault(2, 8), Err(Malformed::Flags));
         assert_eq!(fault(3, 1), Err(Malformed::Length));
-        assert_eq!(fault(13, 1), Err(Malformed::Version));
-        assert_eq!(fault(13, 3), Err(Malformed::Version));
+        assert_eq!(fault(13, 2), Err(Malformed::Version));
+        assert_eq!(fault(13, 4), Err(Malformed::Version));
     }
 
     #[test]
@@ -477,6 +481,6 @@ mod tests {
             assert_eq!((reason as u16, NackReason::from_code(code)), (code, Some(reason)));
         }
         assert_eq!(NackReason::from_code(0), None);
-        assert_eq!(NackReason::from_code(7), None);
+        assert_eq!(NackReason::from_code(8), None);
     }
 }

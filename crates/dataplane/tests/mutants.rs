@@ -6,12 +6,17 @@
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use libra_dataplane::mutants::{Mutant, clear, enable, is_enabled};
-use libra_dataplane::{Bank, Header, Kind, NackReason, RegionConfig, Seen, WINDOW};
+use libra_dataplane::{
+    BODY_KEY_BYTES, Bank, BodyKey, Direction, Header, Kind, NackReason, PathKeys, RegionConfig, Seen, TagKey,
+    Tags, WINDOW,
+};
 
 #[path = "pipeline/scene.rs"]
 #[expect(dead_code, reason = "the properties of the pipeline need more of it")]
 mod scene;
-use scene::{JOB, PLAN, TestPipeline, VIEW, answer, entries, header, pipeline, region, small_config, write};
+use scene::{
+    JOB, PLAN, TestPipeline, VIEW, VIEW_ID, answer, entries, header, pipeline, region, small_config, write,
+};
 
 static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
 
@@ -177,4 +182,33 @@ fn mark_seen_forgotten_leaves_the_windows_of_a_standby_empty() {
         region.window(0).unwrap().accepted().flatten().collect::<Vec<_>>()
     });
     assert_eq!((without, with), (vec![0, 1, 2], vec![]));
+}
+
+/// True if a pipeline of a job with MACs takes a push with this tag.
+fn is_taken(sign: impl Fn(&mut [u8], Tags<'_>), spoil: impl Fn(&mut [u8])) -> bool {
+    let body = BodyKey::from_bytes(&[0x35; BODY_KEY_BYTES]);
+    let keys = PathKeys { up: TagKey::from_bytes([1; 16]), down: TagKey::from_bytes([2; 16]) };
+    let tags = Tags::Mac { body: &body, keys };
+    let mut pipeline = pipeline(&[small_config()]);
+    let mut packet = write(header(Kind::Push, 0, 0), &entries(&[(0, 1), (1, 1)]));
+    sign(&mut packet, tags);
+    spoil(&mut packet);
+    pipeline.process_tagged_burst((JOB, 0), Some(tags), [packet.as_mut_slice()], |_| ());
+    pipeline.counters().pushes == 1
+}
+
+#[test]
+fn each_fault_of_tags_lets_a_forgery_in() {
+    let up = |packet: &mut [u8], tags: Tags<'_>| tags.sign(Direction::Up, packet, VIEW_ID);
+    let down = |packet: &mut [u8], tags: Tags<'_>| tags.sign(Direction::Down, packet, VIEW_ID);
+    let other_view =
+        |packet: &mut [u8], tags: Tags<'_>| tags.sign(Direction::Up, packet, VIEW_ID + (1 << 16));
+    let nothing = |_: &mut [u8]| ();
+    let last_value = |packet: &mut [u8]| *packet.last_mut().unwrap() ^= 1;
+    let taken = |bug, act: &dyn Fn() -> bool| assert_eq!(without_and_with(bug, act), (false, true), "{bug}");
+    taken(Mutant::TagIgnored, &|| is_taken(up, last_value));
+    taken(Mutant::PaddingNotHashed, &|| is_taken(up, last_value));
+    taken(Mutant::OneKeyBothWays, &|| is_taken(down, nothing));
+    taken(Mutant::SinceNotInTag, &|| is_taken(other_view, nothing));
+    assert!(is_taken(up, nothing));
 }

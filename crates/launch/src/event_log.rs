@@ -80,6 +80,7 @@ impl EventLog {
             | ControllerEvent::Refused(_)
             | ControllerEvent::Strangers(_)
             | ControllerEvent::Finished(_)
+            | ControllerEvent::TagsReduced { .. }
             | ControllerEvent::Failed { .. } => {}
         }
     }

@@ -1,6 +1,6 @@
 //! Lines for a person about what happens in a cluster.
 
-use libra_proto::{ControllerEvent, Peer, Refusal, Restoring, Sizes, Strangers};
+use libra_proto::{ControllerEvent, Peer, Refusal, Restoring, Sizes, Strangers, TagKind};
 
 use crate::event_log::milliseconds;
 
@@ -14,6 +14,7 @@ pub fn news(event: &ControllerEvent) -> Option<String> {
             "{peer} joined from {remote}; still to come: {} servers, {} switches, {} workers",
             missing.servers, missing.switches, missing.workers
         ),
+        ControllerEvent::TagsReduced { peer, tags } => tags_reduced(*peer, *tags),
         ControllerEvent::Started => "the cluster is complete, training begins".to_owned(),
         ControllerEvent::Recovered => "took over the cluster of a controller that is gone".to_owned(),
         ControllerEvent::Lost { peer, reason } => format!("{peer} {reason}; the others go on"),
@@ -38,6 +39,20 @@ pub fn news(event: &ControllerEvent) -> Option<String> {
         ControllerEvent::Strangers(strangers) => turned_away(strangers),
         ControllerEvent::Finished(_) | ControllerEvent::Failed { .. } => return None,
     })
+}
+
+/// Returns a line for a person about a switch that can do less than MACs.
+pub fn tags_reduced(switch: Peer, tags: TagKind) -> String {
+    match tags {
+        TagKind::Off => {
+            format!(
+                "warning: the data plane of {switch} has no tags: packets of this job have none, and can be forged"
+            )
+        }
+        TagKind::Cookie | TagKind::Mac => format!(
+            "the data plane of {switch} can compute no MACs: packets have cookies, and who reads them can forge them"
+        ),
+    }
 }
 
 /// Returns a line for a person about a server that reads its disk.

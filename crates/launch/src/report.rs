@@ -6,7 +6,7 @@ use anyhow::Result;
 use libra_models::Quality;
 use libra_plan::{Plan, Summary};
 use libra_proto::{
-    Outcome, Refusal, ServerStatistics, Sizes, Statistics, SwitchStatistics, WorkerStatistics,
+    Outcome, Refusal, ServerStatistics, Sizes, Statistics, SwitchStatistics, TagKind, WorkerStatistics,
 };
 use serde_json::{Map, Value, json};
 
@@ -38,6 +38,8 @@ pub struct Report<'c> {
     servers: ServerStatistics,
     switches: SwitchStatistics,
     refusals: Vec<Refusal>,
+    /// Those of the packets that there were.
+    tags: TagKind,
     seconds_total: f64,
     baselines: Vec<Figure>,
 }
@@ -72,6 +74,7 @@ impl<'c> Report<'c> {
             servers: ServerStatistics::default(),
             switches: SwitchStatistics::default(),
             refusals: outcome.refusals.clone(),
+            tags: outcome.tags,
             seconds_total,
             baselines: job.workload.baselines().iter().map(Figure::from).collect(),
         };
@@ -81,6 +84,9 @@ impl<'c> Report<'c> {
                 Statistics::Server(server) => report.servers += *server,
                 Statistics::Switch(switch) => report.switches += *switch,
             }
+        }
+        if report.workers.packets == 0 {
+            report.tags = TagKind::Off;
         }
         Ok(report)
     }
@@ -156,6 +162,8 @@ impl<'c> Report<'c> {
                 "nacks": switches.refused,
                 "malformed": switches.malformed,
                 "unknown_senders": switches.unknown_senders,
+                "forged": switches.forged,
+                "stale": switches.stale,
                 "rounds": switches.rounds,
                 "slots_drained": switches.slots_drained,
             },
@@ -164,6 +172,8 @@ impl<'c> Report<'c> {
                 "retransmits": workers.retransmits,
                 "nacks": workers.refused,
                 "dropped": workers.dropped,
+                "forged": workers.forged,
+                "packet_tags": self.tags,
                 "round_trip_us": workers.round_trip_us,
                 "stall_ms_max": self.stall_ms_max,
             },
@@ -269,6 +279,9 @@ impl<'c> Report<'c> {
                 ),
             );
         }
+        if let Some((value, note)) = packet_tags(self.tags, switches.forged + workers.forged) {
+            row("packet tags", value, note);
+        }
         let growth = &config.embeddings.growth;
         if growth.admission.is_some() {
             let value = format!("{} gradients", group(servers.gradients_not_admitted));
@@ -318,6 +331,23 @@ pub fn rows_on_disk(servers: &ServerStatistics) -> Option<(String, String)> {
         note += &format!("; the disk is full, and {shards_over_limit} shards take more memory than they may");
     }
     Some((format!("{} rows", group(*rows_on_disk)), note))
+}
+
+/// The protection of the hot path, and the packets that it has kept out; none if there was no protection.
+pub fn packet_tags(tags: TagKind, forged: u64) -> Option<(String, String)> {
+    let value = match tags {
+        TagKind::Off => return None,
+        TagKind::Cookie => "cookies",
+        TagKind::Mac => "MACs",
+    };
+    let mut note = match forged {
+        0 => "no forged packets".to_owned(),
+        forged => format!("{} forged packets dropped", group(forged)),
+    };
+    if tags == TagKind::Cookie {
+        note += "; no protection against those who can read packets";
+    }
+    Some((value.to_owned(), note))
 }
 
 /// Gradients that are not finite, by worker and table. Of a sum there is no worker.

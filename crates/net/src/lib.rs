@@ -67,7 +67,8 @@ mod worker;
 
 pub use faults::{FaultRates, InvalidRate};
 pub use node::{
-    ControllerHandle, ControllerNode, ControllerThread, NodeError, NodeOptions, ServerNode, SwitchNode,
+    ControllerHandle, ControllerNode, ControllerThread, NodeError, NodeOptions, PacketTags, ServerNode,
+    SwitchNode,
 };
 pub use plane_thread::PlaneThread;
 pub use security::{CertificateError, Security, TOKEN_VARIABLE, Token, TokenError, is_local};

@@ -14,8 +14,8 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::os::fd::OwnedFd;
 
 use libra_proto::{
-    Cluster, Controller, ControllerCommand, ControllerEvent, MemberEvent, Outcome, Plane, Role, Sizes,
-    SoftPlane, Statistics, Switch,
+    Cluster, Controller, ControllerCommand, ControllerEvent, MemberEvent, Outcome, Plane, Role, Secret,
+    Sizes, SoftPlane, Statistics, Switch, TagKind,
 };
 use libra_storage::PlaceError;
 use rand::TryRngCore;
@@ -153,6 +153,19 @@ pub struct ControllerNode {
     address: SocketAddr,
     takes_tables: bool,
     security: Security,
+    tags: PacketTags,
+}
+
+/// Tags of the packets of the hot path, which show who has sent them and what (rules A1 to A5).
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum PacketTags {
+    /// Where streams are protected: without that, who reads them has the keys. MACs, or cookies if a switch can do no MACs.
+    #[default]
+    Auto,
+    /// Always MACs. Switches that can do none are refused.
+    Mac,
+    /// None.
+    Off,
 }
 
 impl ControllerNode {
@@ -160,7 +173,14 @@ impl ControllerNode {
     pub fn bind(address: SocketAddr) -> Result<Self, NodeError> {
         let runtime = runtime()?;
         let (listener, address) = listen(&runtime, address)?;
-        Ok(Self { runtime, listener, address, takes_tables: false, security: Security::NONE })
+        Ok(Self {
+            runtime,
+            listener,
+            address,
+            takes_tables: false,
+            security: Security::NONE,
+            tags: PacketTags::Auto,
+        })
     }
 
     /// The same, for a job whose tables, plan, mode and seed the workers bring ([`WorkerNode::join_with_job`](crate::WorkerNode::join_with_job)).
@@ -175,9 +195,29 @@ impl ControllerNode {
         Self { security, ..self }
     }
 
+    /// The same with other tags of packets than by default.
+    #[must_use]
+    pub fn with_packet_tags(self, tags: PacketTags) -> Self {
+        Self { tags, ..self }
+    }
+
     /// Returns the address at which it listens.
     pub fn address(&self) -> SocketAddr {
         self.address
+    }
+
+    /// The same cluster with a secret, if members can be told one.
+    fn with_secret(&self, cluster: Cluster) -> io::Result<Cluster> {
+        if !self.security.is_on() && self.tags != PacketTags::Mac {
+            return Ok(cluster);
+        }
+        let mut secret = [0; 32];
+        OsRng.try_fill_bytes(&mut secret).map_err(|error| io::Error::other(error.to_string()))?;
+        let mut cluster = cluster.with_secret(Secret::new(secret));
+        if self.tags == PacketTags::Off {
+            cluster.hot_path.tags = TagKind::Off;
+        }
+        Ok(cluster)
     }
 
     /// Runs a job, another one each time (rule M18). `on_event` is called with everything that happens.
@@ -191,7 +231,12 @@ impl ControllerNode {
         // Neither this job nor the one before has seen the other, so the number that distinguishes them is drawn.
         let instance = OsRng.try_next_u64().map_err(|error| io::Error::other(error.to_string()));
         let instance = instance.map_err(NodeError::io("the machine has no random number for the job"))?;
-        let mut role = Controller::new(sizes, cluster.with_instance(instance));
+        let cluster = self.with_secret(cluster.with_instance(instance));
+        let cluster = cluster.map_err(NodeError::io("the machine has no random number for the job"))?;
+        let mut role = Controller::new(sizes, cluster);
+        if self.tags == PacketTags::Mac {
+            role = role.requiring_macs();
+        }
         if self.takes_tables {
             role = role.with_tables_of_workers();
         }

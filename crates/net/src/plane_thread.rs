@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::Instant;
 
-use libra_proto::{Device, Executor, Order, Plane, RegionConfig, Report};
+use libra_proto::{Device, Executor, Order, Plane, RegionConfig, Report, TagKind};
 
 /// Shortest pause between two looks at the plane when no order comes: nothing in a device wakes its agent.
 const LOOKS_EVERY: Duration = Duration::from_millis(1);
@@ -24,6 +24,7 @@ type Check = Box<dyn Fn(&RegionConfig) -> Result<(), String> + Send>;
 pub struct PlaneThread {
     orders: Sender<Order>,
     check: Check,
+    tags: TagKind,
     news: Arc<Mutex<Report>>,
     woken: UnixStream,
     thread: JoinHandle<()>,
@@ -46,9 +47,10 @@ impl PlaneThread {
         let (orders, given) = mpsc::channel();
         let news = Arc::new(Mutex::new(Report::default()));
         let told = Arc::clone(&news);
+        let tags = plane.tags();
         let run = move || carry_out(Executor::new(plane), &given, &told, &wakes);
         let thread = thread::Builder::new().name("plane".to_owned()).spawn(run)?;
-        Ok((Self { orders, check: Box::new(check), news, woken, thread }, watched.into()))
+        Ok((Self { orders, check: Box::new(check), tags, news, woken, thread }, watched.into()))
     }
 }
 
@@ -87,6 +89,10 @@ fn carry_out<P: Plane>(
 impl Device for PlaneThread {
     fn check(&self, config: &RegionConfig) -> Result<(), String> {
         (self.check)(config)
+    }
+
+    fn tags(&self) -> TagKind {
+        self.tags
     }
 
     fn order(&mut self, order: Order) {

@@ -105,6 +105,11 @@ impl Security {
         Ok(Stream::Secure(Box::new(stream)))
     }
 
+    /// Returns true if streams are protected.
+    pub(crate) fn is_on(&self) -> bool {
+        self.0.is_some()
+    }
+
     /// Returns the end that identifies callers; none if they are not identified.
     pub(crate) fn acceptor(&self) -> Option<&TlsAcceptor> {
         self.0.as_ref().map(|tls| &tls.acceptor)

@@ -8,7 +8,7 @@ use std::thread;
 use std::time::Duration;
 
 use libra_net::ControllerNode;
-use libra_proto::{Cluster, ControllerEvent, HotPath, Join, Kind, Message, Sizes, VERSION};
+use libra_proto::{Cluster, ControllerEvent, HotPath, Join, Kind, Message, Sizes, TagKind, VERSION};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use rustix::time::{ClockId, clock_gettime};
 use tokio::sync::mpsc;
@@ -32,6 +32,7 @@ fn join(controller: SocketAddr, port: u16) -> TcpStream {
         receive_bytes: 0,
         is_restartable: false,
         is_slow: false,
+        tags: TagKind::Off,
     };
     let message = Message::Join(join).encode();
     let mut stream = TcpStream::connect(controller).unwrap();

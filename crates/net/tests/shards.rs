@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use libra_net::{ControllerNode, NodeOptions, ServerNode, SwitchNode, WorkerNode};
 use libra_plan::{Budget, DEFAULT_HEADROOM_BITS, Frequencies, Plan, Provenance, TableShape};
 use libra_proto::{
-    Answered, ArithmeticMode, Cluster, Hello, HotPath, Message, Outcome, Parameters, Peer, ServerEvent,
+    Answered, ArithmeticMode, Cluster, Hello, HotPath, Message, Outcome, Parameters, Pass, Peer, ServerEvent,
     ServerStatistics, Sizes, Statistics, Strangers,
 };
 use libra_store::{Init, Optimizer, TableSpec};
@@ -130,7 +130,14 @@ fn a_caller_of_no_shard_is_turned_away_and_others_go_on() {
     job.push_and_check(1);
     let hello = |to| {
         let answered = Answered::default();
-        Message::Hello(Hello { instance: JOB.into(), from: Peer::Worker(0), to, answered }).encode()
+        Message::Hello(Hello {
+            pass: Pass::default(),
+            instance: JOB.into(),
+            from: Peer::Worker(0),
+            to,
+            answered,
+        })
+        .encode()
     };
     let not_there = hello(SHARDS);
     // A message of before version 11 has no number of a shard.

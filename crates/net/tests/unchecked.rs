@@ -9,8 +9,8 @@ use std::thread;
 
 use libra_net::{ControllerNode, NodeOptions, ServerNode};
 use libra_proto::{
-    Answered, Cluster, ColdPush, ControllerEvent, Hello, HotPath, Join, Kind, Message, Refusal, Sizes, Start,
-    Statistics, VERSION, WorkerStatistics,
+    Answered, Cluster, ColdPush, ControllerEvent, Hello, HotPath, Join, Kind, Message, Pass, Refusal, Sizes,
+    Start, Statistics, TagKind, VERSION, WorkerStatistics,
 };
 use libra_store::{Init, Optimizer, TableSpec};
 use stream::Stream;
@@ -53,6 +53,7 @@ fn a_refused_push_is_reported_to_the_worker_and_the_user() {
         receive_bytes: 0,
         is_restartable: false,
         is_slow: false,
+        tags: TagKind::Off,
     }));
     let Start { you, cluster, .. } = control.receive_until(|message| match message {
         Message::Start(start) => Some(*start),
@@ -63,6 +64,7 @@ fn a_refused_push_is_reported_to_the_worker_and_the_user() {
     shard.send(&Message::Hello(Hello {
         instance: cluster.instance,
         from: you,
+        pass: Pass::default(),
         to: 0,
         answered: Answered::default(),
     }));

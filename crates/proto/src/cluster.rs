@@ -6,10 +6,12 @@ use core::time::Duration;
 use std::collections::BTreeMap;
 
 use libra_dataplane::CELLS_MAX;
+use libra_dataplane::mutants::{Mutant, is_enabled};
 use libra_plan::{Placement, PlacementError, Plan, RegionSlots, SLOTS_PER_REGION, TableShape};
 use libra_store::TableSpec;
 use serde::{Deserialize, Serialize};
 
+use crate::authentication::{Pass, PathSecrets, Secret, TagKind};
 use crate::message::{Kind, MESSAGE_BYTES_MAX};
 use crate::mode::Mode;
 use crate::region;
@@ -83,6 +85,8 @@ pub struct HotPath {
     pub packets_in_flight_max: u32,
     /// Packets of a flow of pushes before it restarts (rule T18): 2^30, or fewer in tests.
     pub flow_packets_max: u32,
+    /// Tags of packets. Not without a [`Cluster::secret`].
+    pub tags: TagKind,
 }
 
 /// Half of what a flow may be ahead of a packet that is lost: with more it would stand still each time (rule T2).
@@ -100,6 +104,7 @@ impl HotPath {
             cells_max: CELLS_MAX,
             packets_in_flight_max: PACKETS_IN_FLIGHT_MAX,
             flow_packets_max: FLOW_PACKETS_MAX,
+            tags: TagKind::Off,
         }
     }
 
@@ -215,6 +220,8 @@ pub struct View {
     pub next_switch: u16,
     /// The number that the next worker gets.
     pub next_worker: u16,
+    /// The secrets of the paths to the owners, by switch: at a worker, in a job with keys.
+    pub paths: BTreeMap<u16, PathSecrets>,
 }
 
 /// The owner of a region, and the view since which it holds it.
@@ -234,30 +241,21 @@ impl Ownership {
 }
 
 impl View {
-    /// The part of this view that a member needs (rule V11). Servers get everything, as a controller that is restarted has nothing but what they send
-    /// (rule M9); a switch gets the addresses of workers (rule W4); a worker the owners and the flows that have restarted, and of other
+    /// The part of this view that members of a kind need (rule V11). Servers get everything, as a controller that is restarted has nothing but what
+    /// they send (rule M9); a switch gets the addresses of workers (rule W4); a worker the owners and the flows that have restarted, and of other
     /// workers nothing else.
     #[must_use]
     pub fn of(&self, kind: Kind) -> Self {
-        let Self { number, switches, workers, ownerships, flows, next_switch: _, next_worker: _ } = self;
+        let Self { number, switches, workers, ownerships, flows, .. } = self;
         let (number, ownerships) = (*number, ownerships.clone());
-        let none = BTreeMap::new();
         match kind {
             Kind::Server => self.clone(),
-            Kind::Switch => Self {
-                number,
-                switches: none,
-                workers: workers.clone(),
-                ownerships,
-                flows: BTreeMap::new(),
-                next_switch: 0,
-                next_worker: 0,
-            },
+            Kind::Switch => Self { number, workers: workers.clone(), ownerships, ..Self::default() },
             Kind::Worker => {
                 let owners = ownerships.iter().filter_map(|ownership| ownership.owner);
                 let switches = owners.filter_map(|owner| Some((owner, *switches.get(&owner)?))).collect();
                 let flows = flows.clone();
-                Self { number, switches, workers: none, ownerships, flows, next_switch: 0, next_worker: 0 }
+                Self { number, switches, ownerships, flows, ..Self::default() }
             }
         }
     }
@@ -280,6 +278,9 @@ pub struct Cluster {
     pub job: u16,
     /// A number that distinguishes this job from every other that ever ran, or will run, at the same addresses (rule M18).
     pub instance: u64,
+    /// The secret that passes and tags follow from: of the job, at the controller and servers; of one switch or worker, at that one. None:
+    /// members are believed, and packets have no tags.
+    pub secret: Option<Secret>,
     /// The seed of initial row values, and of everything else that is drawn.
     pub seed: u64,
     /// The tables of the model.
@@ -319,6 +320,7 @@ impl Cluster {
         Self {
             job,
             instance: job.into(),
+            secret: None,
             seed: 1,
             tables,
             plan,
@@ -338,6 +340,53 @@ impl Cluster {
     #[must_use]
     pub fn with_instance(self, instance: u64) -> Self {
         Self { instance, job: (instance & 0xffff) as u16, ..self }
+    }
+
+    /// The same with a secret, which was drawn for this instance. Packets have MACs if all switches can compute them, else cookies.
+    #[must_use]
+    pub fn with_secret(self, secret: Secret) -> Self {
+        let hot_path = HotPath { tags: TagKind::Mac, ..self.hot_path };
+        Self { secret: Some(secret), hot_path, ..self }
+    }
+
+    /// The part of this cluster that a member needs: its view, and its secrets.
+    pub(crate) fn of(&self, member: Peer) -> Self {
+        let secret = match member {
+            Peer::Controller | Peer::Server(_) => self.secret.clone(),
+            Peer::Switch(_) | Peer::Worker(_) => self.secret.as_ref().map(|secret| secret.of_member(member)),
+        };
+        Self { secret, view: self.view_of(member), ..self.clone() }
+    }
+
+    /// The part of the view that a member needs (rule V11).
+    pub(crate) fn view_of(&self, member: Peer) -> View {
+        match member {
+            Peer::Controller | Peer::Server(_) => self.view.of(Kind::Server),
+            Peer::Switch(_) => self.view.of(Kind::Switch),
+            Peer::Worker(worker) => {
+                let view = self.view.of(Kind::Worker);
+                let Some(secret) = self.secret.as_ref().filter(|_| self.hot_path.tags != TagKind::Off) else {
+                    return view;
+                };
+                let path = |switch: &u16| (*switch, secret.of_member(Peer::Switch(*switch)).path(worker));
+                View { paths: view.switches.keys().map(path).collect(), ..view }
+            }
+        }
+    }
+
+    /// The pass that a member shows to another; of no use in a job without a secret.
+    pub(crate) fn pass(&self, caller: Peer, callee: Peer) -> Pass {
+        let secret = match caller {
+            Peer::Controller | Peer::Server(_) => self.secret.as_ref().map(|secret| secret.of_member(caller)),
+            Peer::Switch(_) | Peer::Worker(_) => self.secret.clone(),
+        };
+        secret.map_or_else(Pass::default, |secret| secret.pass(callee))
+    }
+
+    /// Returns true if this is the pass of a caller, at a controller or server (rule S7).
+    pub(crate) fn admits(&self, caller: Peer, callee: Peer, pass: Pass) -> bool {
+        let expected = self.secret.as_ref().map(|secret| secret.of_member(caller).pass(callee));
+        expected.is_none_or(|expected| expected == pass) || is_enabled(Mutant::PassIgnored)
     }
 
     /// The number before that of the first view, whose lower 16 bits are in packets.

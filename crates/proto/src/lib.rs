@@ -59,6 +59,7 @@
 //! ```
 #![forbid(unsafe_code)]
 mod admission;
+mod authentication;
 mod bulk;
 mod client;
 mod cluster;
@@ -82,6 +83,7 @@ mod values;
 mod worker;
 
 pub use admission::{FIRST_BYTES_MAX, REJOIN_BYTES_MAX, REPORT_BYTES_MAX, may_be_long};
+pub use authentication::{Pass, PathTags, Secret, TagKind};
 pub use bulk::Bulk;
 pub use client::{ClientError, Parameters, PullId, Pulled, Tick};
 pub use cluster::{ArithmeticMode, Cluster, ColdPath, Durability, HotPath, Load, Ownership, Peer, View};
@@ -109,7 +111,9 @@ pub use server::{
 pub use shared::Shared;
 pub use statistics::{ServerStatistics, Statistics, SwitchStatistics, WorkerStatistics};
 pub use storage::{CheckpointHead, StorageEvent, StorageRequest};
-pub use switch::{DeferredPlane, Device, Executor, Order, Plane, Progress, Report, SoftPlane, Switch};
+pub use switch::{
+    DeferredPlane, Device, Executor, Order, Plane, Progress, Report, SoftPlane, Switch, WorkerPath,
+};
 pub use time::Instant;
 pub use transport::flow::FLOW_PACKETS_MAX;
 pub use values::{UnknownFormat, ValueFormat, Values};

@@ -4,6 +4,7 @@ use core::net::SocketAddr;
 use core::time::Duration;
 use std::collections::VecDeque;
 
+use crate::authentication::{Pass, TagKind};
 use crate::cluster::{Cluster, Peer, View};
 use crate::dial::{CONNECT_TIMEOUT, Dial, LinkNumbers};
 use crate::message::{Join, Kind, Message, Rejoin, Restoring, Start, VERSION, brief};
@@ -55,6 +56,8 @@ pub(crate) struct Membership {
     you: Option<(Peer, u16)>,
     /// The instance of the job.
     instance: u64,
+    /// The evidence for the controller that it is this member.
+    pass: Pass,
     view: u64,
     heartbeat_at: Option<Instant>,
     /// The newest probe, to be answered with the next heartbeat.
@@ -83,10 +86,12 @@ impl Membership {
                 receive_bytes,
                 is_restartable: false,
                 is_slow: false,
+                tags: TagKind::Off,
             },
             proposal: None,
             you: None,
             instance: 0,
+            pass: Pass::default(),
             view: 0,
             heartbeat_at: None,
             probe: None,
@@ -110,6 +115,11 @@ impl Membership {
         self.join.is_slow = true;
     }
 
+    /// Its data plane can check and make such tags.
+    pub(crate) fn set_tags(&mut self, tags: TagKind) {
+        self.join.tags = tags;
+    }
+
     /// It describes the job to the controller when it joins.
     pub(crate) fn set_proposal(&mut self, job: Box<Cluster>) {
         self.proposal = Some(job);
@@ -123,6 +133,7 @@ impl Membership {
     /// It was a member already, in a process before this one, and acted on this view.
     pub(crate) fn returning(mut self, you: Peer, cluster: &Cluster) -> Self {
         (self.you, self.instance, self.view) = (Some((you, 0)), cluster.instance, cluster.view.number);
+        self.pass = cluster.pass(you, Peer::Controller);
         self
     }
 
@@ -201,8 +212,17 @@ impl Membership {
         let message = match self.you {
             None => Message::Join(join),
             Some((you, share)) => {
-                let (instance, view) = (self.instance, self.view);
-                Message::Rejoin(Box::new(Rejoin { join, instance, you, share, view, barriers, cluster }))
+                let Self { instance, view, pass, .. } = *self;
+                Message::Rejoin(Box::new(Rejoin {
+                    join,
+                    instance,
+                    you,
+                    pass,
+                    share,
+                    view,
+                    barriers,
+                    cluster,
+                }))
             }
         };
         self.send(message);
@@ -216,6 +236,7 @@ impl Membership {
             Message::Start(start) => {
                 self.you = Some((start.you, start.share));
                 self.instance = start.cluster.instance;
+                self.pass = start.cluster.pass(start.you, Peer::Controller);
                 self.view = 0;
                 self.proposal = None;
                 Some(MembershipEvent::Started(start))

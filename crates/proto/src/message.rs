@@ -10,6 +10,7 @@ mod rows;
 
 pub use self::rows::{Assign, Reset, TablePage};
 
+use crate::authentication::{Pass, TagKind};
 use crate::bulk::{Bulk, encode_onto};
 use crate::cluster::{Cluster, Peer, View};
 use crate::keys::Keys;
@@ -18,7 +19,7 @@ use crate::statistics::Statistics;
 use crate::values::Values;
 
 /// The version of the messages. Members of a cluster must have the same: the format is not self-describing.
-pub const VERSION: u16 = 13;
+pub const VERSION: u16 = 14;
 
 /// No message takes more bytes: a longer one is not read.
 pub const MESSAGE_BYTES_MAX: usize = 256 << 20;
@@ -295,6 +296,8 @@ pub struct Join {
     pub is_restartable: bool,
     /// True if it takes seconds for what others do at once, as its data plane is in a device (switches).
     pub is_slow: bool,
+    /// The best tags that its data plane can check and make (switches).
+    pub tags: TagKind,
 }
 
 /// The first message of a member on a new stream to the controller.
@@ -306,6 +309,8 @@ pub struct Rejoin {
     pub instance: u64,
     /// The member.
     pub you: Peer,
+    /// The evidence that it is.
+    pub pass: Pass,
     /// Its share of the task (workers).
     pub share: u16,
     /// The number of the newest view that it acts on.
@@ -356,6 +361,8 @@ pub struct Hello {
     pub instance: u64,
     /// The caller.
     pub from: Peer,
+    /// The evidence that it is.
+    pub pass: Pass,
     /// Number of the server that is called: others may listen at the same address.
     pub to: u16,
     /// The pushes that the server has answered (workers).

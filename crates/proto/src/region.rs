@@ -45,7 +45,7 @@ pub(crate) fn config(
         job: cluster.job,
         region: layout.region,
         plan: plan.number,
-        view: ownership.view_on_wire(),
+        view: ownership.view_id,
         lanes: cluster.hot_path.lanes,
         cells: layout.cells(cluster.hot_path.lanes),
         flows: cluster.worker_numbers(),

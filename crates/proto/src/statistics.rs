@@ -38,6 +38,8 @@ pub struct WorkerStatistics {
     pub refused: u64,
     /// Datagrams that were no answer to anything.
     pub dropped: u64,
+    /// Datagrams from a switch without the right tag, in a job with keys.
+    pub forged: u64,
     /// Mean round-trip time of packets of the hot path at the end, in microseconds, smoothed as in RFC 6298.
     pub round_trip_us: u64,
 }
@@ -110,6 +112,10 @@ pub struct SwitchStatistics {
     pub malformed: u64,
     /// Datagrams from addresses of no worker.
     pub unknown_senders: u64,
+    /// Packets without the right tag, in a job with keys.
+    pub forged: u64,
+    /// Packets for another region or view than there is, in a job with MACs, where these are not answered.
+    pub stale: u64,
     /// Rounds that were closed.
     pub rounds: u64,
     /// Slots that were drained.
@@ -133,10 +139,10 @@ macro_rules! add_counts {
 }
 
 add_counts!(WorkerStatistics: pushes, rows, rows_hot, rows_cold, rows_too_large, rows_pulled, rows_pulled_hot, packets,
-    retransmits, refused, dropped; most round_trip_us);
+    retransmits, refused, dropped, forged; most round_trip_us);
 add_counts!(ServerStatistics: row_updates, row_updates_hot, row_reads, rounds, duplicates, dropped, fenced,
     pushes_refused, sums_refused, replays, lost_pushes, lost_rounds, checkpoints_failed, log_bytes, rows,
     rows_evicted, gradients_not_admitted, rows_on_disk, disk_rows_read, disk_rows_written, shards_over_limit;
     most checkpoint);
-add_counts!(SwitchStatistics: packets, pushes, pulls, duplicates, retransmits, refused, malformed, unknown_senders,
+add_counts!(SwitchStatistics: packets, pushes, pulls, duplicates, retransmits, refused, malformed, unknown_senders, forged, stale,
     rounds, slots_drained, queue_bytes, memory_bytes; most);

@@ -5,12 +5,14 @@ use std::collections::{BTreeSet, VecDeque};
 use libra_dataplane::{Flags, Header, Kind, Packet};
 
 use crate::describe::{differences, summary};
+use crate::key::Keys;
 use crate::run::{Cause, Difference, mismatch};
 use crate::target::Target;
 use crate::vector::{Exchange, RegionName, Sender};
 
 /// Datagrams of one sender that were not yet handed over.
 pub(crate) struct Burst {
+    pub(crate) keys: Keys,
     most: usize,
     from: Sender,
     datagrams: Vec<Vec<u8>>,
@@ -20,7 +22,7 @@ pub(crate) struct Burst {
 
 impl Burst {
     pub(crate) fn new(most: usize) -> Self {
-        Self { most, from: Sender::Agent, datagrams: vec![], expected: vec![] }
+        Self { keys: Keys::default(), most, from: Sender::Agent, datagrams: vec![], expected: vec![] }
     }
 
     pub(crate) fn add<T: Target>(
@@ -43,14 +45,20 @@ impl Burst {
         let Some(&(first, _)) = self.expected.first() else { return Ok(()) };
         let cannot = |error: T::Error| (first, Cause::Target(error.to_string()));
         let datagrams = std::mem::take(&mut self.datagrams);
-        let expected = std::mem::take(&mut self.expected);
+        let mut expected = std::mem::take(&mut self.expected);
         if let ([datagram], [(line, expected)]) = (datagrams.as_slice(), expected.as_slice()) {
             let found = target.receive(self.from, datagram).map_err(cannot)?;
             let different = differences(expected.as_deref(), found.as_deref());
             return mismatch(|| summary(datagram), different).map_err(|cause| (*line, cause));
         }
 
-        let found = target.receive_burst(self.from, &datagrams).map_err(cannot)?;
+        let mut found = target.receive_burst(self.from, &datagrams).map_err(cannot)?;
+        let wrong = found.iter_mut().find_map(|answer| self.keys.clear_mac(self.from, answer));
+        mismatch(|| "a burst".to_owned(), Vec::from_iter(wrong)).map_err(|cause| (first, cause))?;
+        for answer in expected.iter_mut().filter_map(|(_, answer)| answer.as_mut()) {
+            // The target has to give it if it answers one by one, and that was compared just now.
+            let _ = self.keys.clear_mac(self.from, answer);
+        }
         let mut found = Found::new(found);
         let mut line = first;
         for (datagram, (at, expected)) in datagrams.iter().zip(&expected) {

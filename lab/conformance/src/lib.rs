@@ -28,12 +28,14 @@
 mod burst;
 mod describe;
 mod ip;
+mod key;
 mod need;
 mod read;
 mod run;
 mod target;
 mod vector;
 
+pub use key::Key;
 pub use need::Need;
 pub use read::{Problem, ReadError, folder, read_folder};
 pub use run::{Cause, Difference, Failure, Outcome, run, run_in_bursts};

@@ -5,6 +5,7 @@ use std::fmt;
 
 use libra_dataplane::{Arithmetic, Header, Kind, RegionConfig};
 
+use crate::key::Key;
 use crate::vector::{Exchange, RegionName, Sender, Step};
 
 /// An ability that not every target has. The runner skips the vector for a target without it, and reports that.
@@ -30,6 +31,10 @@ pub enum Need {
     LiveAcked,
     /// Counters of what became of packets.
     Counters,
+    /// Packets with MACs.
+    Mac,
+    /// Packets with cookies.
+    Cookie,
     /// Checks of what no worker does that keeps the rules, and room for packets that duplicates do not use up (rule D4). The lines do not
     /// show that they ask for it.
     Strict,
@@ -37,7 +42,7 @@ pub enum Need {
 
 impl Need {
     /// All of them.
-    pub const ALL: [Self; 11] = [
+    pub const ALL: [Self; 13] = [
         Self::Lanes,
         Self::F32,
         Self::Table,
@@ -48,6 +53,8 @@ impl Need {
         Self::AnyEntries,
         Self::LiveAcked,
         Self::Counters,
+        Self::Mac,
+        Self::Cookie,
         Self::Strict,
     ];
 
@@ -85,6 +92,8 @@ impl fmt::Display for Need {
             Self::AnyEntries => "any-entries",
             Self::LiveAcked => "live-acked",
             Self::Counters => "counters",
+            Self::Mac => "mac",
+            Self::Cookie => "cookie",
             Self::Strict => "strict",
         })
     }
@@ -110,6 +119,8 @@ impl Regions {
                 self.0.insert(RegionName::of(config), (config.lanes, Acked::Still));
                 needs_of_region(config)
             }
+            Step::Key(_, Key::Mac { .. }) => vec![Need::Mac],
+            Step::Key(_, Key::Cookie(_)) => vec![Need::Cookie],
             Step::Exchange(exchange) => {
                 self.0.values_mut().for_each(|(_, acked)| *acked = Acked::Moving);
                 let agent = (exchange.from == Sender::Agent).then_some(Need::AgentPackets);
@@ -171,7 +182,7 @@ fn needs_of_region(config: &RegionConfig) -> Vec<Need> {
 mod tests {
     use crate::Vector;
 
-    const HEADER: &str = "4c 02 00 00 0007 0000 0003 0009 00 02 0000 0000 00000005 0000000000000000";
+    const HEADER: &str = "4c 02 00 00 0007 0000 0003 0009 00 03 0000 0000 00000005 0000000000000000";
 
     fn needs(lines: &str) -> String {
         let open = "region r7.0 plan 3 view 9 lanes 2 cells 10 flows 2 bank 4096 fixed 524287 after 0\n";

@@ -5,8 +5,12 @@ use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::str::{FromStr, SplitWhitespace};
 
-use libra_dataplane::{Arithmetic, BankPackets, Counters, HEADER_BYTES, RegionConfig};
+use libra_dataplane::{
+    Arithmetic, BODY_KEY_BYTES, BankPackets, BodyKey, Counters, HEADER_BYTES, PathKeys, RegionConfig,
+    TAG_KEY_BYTES, TagKey,
+};
 
+use crate::key::Key;
 use crate::need::Need;
 use crate::vector::{
     COUNTERS, Exchange, FlowSeqs, IpVerdict, Line, RegionName, Sender, Slots, Step, VERSION, Vector,
@@ -333,8 +337,34 @@ impl<'a> Words<'a> {
         if let [odd] = rest {
             return Err(wrong("two digits for each byte", &char::from(*odd).to_string()));
         }
-        let byte = |pair: &[u8; 2]| pair.iter().fold(0, |byte, &digit| byte << 4 | nibble(digit));
         Ok(pairs.iter().map(byte).collect())
+    }
+
+    fn key(&mut self) -> Result<Key, Problem> {
+        match self.next("cookie or mac")? {
+            "cookie" => Ok(Key::Cookie(u64::from_be_bytes(self.hex_of("16 hexadecimal digits")?))),
+            "mac" => {
+                self.word("up")?;
+                let up = TagKey::from_bytes(self.hex_of::<TAG_KEY_BYTES>("32 hexadecimal digits")?);
+                self.word("down")?;
+                let down = TagKey::from_bytes(self.hex_of::<TAG_KEY_BYTES>("32 hexadecimal digits")?);
+                self.word("body")?;
+                let body = BodyKey::from_bytes(&self.hex_of::<BODY_KEY_BYTES>("3104 hexadecimal digits")?);
+                Ok(Key::Mac { body: Box::new(body), keys: PathKeys { up, down } })
+            }
+            word => Err(wrong("cookie or mac", word)),
+        }
+    }
+
+    /// So many bytes in one word.
+    fn hex_of<const BYTES: usize>(&mut self, expected: &'static str) -> Result<[u8; BYTES], Problem> {
+        let word = self.next(expected)?;
+        let is_hex = word.len() == 2 * BYTES && word.bytes().all(|digit| digit.is_ascii_hexdigit());
+        if !is_hex {
+            return Err(wrong(expected, word));
+        }
+        let pairs = word.as_bytes().as_chunks::<2>().0;
+        Ok(std::array::from_fn(|at| byte(&pairs[at])))
     }
 
     fn question(&mut self, times: Option<u32>) -> Result<Question, Problem> {
@@ -381,6 +411,7 @@ impl<'a> Words<'a> {
         Ok(match first {
             "switch" => Step::Switch(self.number("an address")?),
             "worker" => Step::Worker(self.worker()?, self.number("an address")?),
+            "key" => Step::Key(self.worker()?, self.key()?),
             "region" => self.open()?,
             "close" => Step::Close(self.region()?),
             "flip" => {
@@ -446,6 +477,11 @@ impl<'a> Words<'a> {
 fn name<T: FromStr>(word: &str, letter: char) -> Option<(u16, T)> {
     let (job, number) = word.strip_prefix(letter)?.split_once('.')?;
     Some((job.parse().ok()?, number.parse().ok()?))
+}
+
+/// Returns the value of two digits that were checked.
+fn byte(pair: &[u8; 2]) -> u8 {
+    pair.iter().fold(0, |byte, &digit| byte << 4 | nibble(digit))
 }
 
 /// Returns the value of a digit that was checked.

@@ -119,6 +119,7 @@ fn run_with<T: Target>(vector: &Vector, target: &mut T, burst_max: usize) -> Res
             }
         } else {
             burst.flush(target).map_err(failure)?;
+            burst.keys.observe(step);
             carry_out(step, target).map_err(|cause| failure((*number, cause)))?;
         }
         // One at a time, each is answered before the next line is read.
@@ -137,6 +138,7 @@ fn carry_out<T: Target>(step: &Step, target: &mut T) -> Result<(), Cause> {
         Step::Exchange(_) => unreachable!("datagrams go in bursts"),
         Step::Switch(address) => return target.set_switch(*address).map_err(cannot),
         Step::Worker(name, address) => return target.set_worker(*name, *address).map_err(cannot),
+        Step::Key(name, key) => return target.set_key(*name, key).map_err(cannot),
         Step::Open { config, after, seen } => return target.open(config, *after, seen).map_err(cannot),
         Step::Close(region) => return target.close(*region).map_err(cannot),
         Step::Install(region, values) => return target.install(*region, values).map_err(cannot),

@@ -6,6 +6,7 @@ use std::ops::Range;
 
 use libra_dataplane::{BankPackets, Counters, RegionConfig};
 
+use crate::key::Key;
 use crate::need::Need;
 use crate::vector::{FlowSeqs, IpVerdict, RegionName, Sender, Slots, WorkerName};
 
@@ -25,6 +26,10 @@ pub trait Target {
 
     /// From now on datagrams from this address are those of this worker.
     fn set_worker(&mut self, worker: WorkerName, address: SocketAddrV4) -> Result<(), Self::Error>;
+
+    /// From now on packets of this worker have tags, and so have answers to it, wherever it sends from. Asked only of a target that offers
+    /// [`Need::Cookie`] or [`Need::Mac`].
+    fn set_key(&mut self, worker: WorkerName, key: &Key) -> Result<(), Self::Error>;
 
     /// Opens a region that is active and not readable, all of whose values are zero. Round `after` is durable, the next one takes
     /// packets, and `seen`, ascending by flow and number, was accepted before.

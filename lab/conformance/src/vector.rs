@@ -7,6 +7,7 @@ use std::ops::Range;
 
 use libra_dataplane::{Arithmetic, BankPackets, Counters, HEADER_BYTES, RegionConfig};
 
+use crate::key::Key;
 use crate::need::Need;
 
 /// The version of the format of the files.
@@ -184,6 +185,8 @@ pub enum Step {
     Switch(SocketAddrV4),
     /// A worker, and the address that its datagrams come from.
     Worker(WorkerName, SocketAddrV4),
+    /// A worker, and the key that its packets and their answers have tags of.
+    Key(WorkerName, Key),
     /// A region is opened.
     Open {
         /// Its configuration.
@@ -236,7 +239,7 @@ pub struct Counter {
 }
 
 /// All counters.
-pub const COUNTERS: [Counter; 16] = [
+pub const COUNTERS: [Counter; 19] = [
     Counter { name: "packets", of: |counters| &mut counters.packets },
     Counter { name: "pushes", of: |counters| &mut counters.pushes },
     Counter { name: "duplicates", of: |counters| &mut counters.duplicates },
@@ -253,6 +256,9 @@ pub const COUNTERS: [Counter; 16] = [
     Counter { name: "malformed", of: |counters| &mut counters.malformed },
     Counter { name: "unexpected", of: |counters| &mut counters.unexpected },
     Counter { name: "foreign", of: |counters| &mut counters.foreign },
+    Counter { name: "throttled", of: |counters| &mut counters.throttled },
+    Counter { name: "forged", of: |counters| &mut counters.forged },
+    Counter { name: "stale", of: |counters| &mut counters.stale },
 ];
 
 /// The step as it is in a file: one line, or those that belong together.
@@ -261,6 +267,7 @@ impl fmt::Display for Step {
         match self {
             Self::Switch(address) => write!(formatter, "switch {address}"),
             Self::Worker(name, address) => write!(formatter, "worker {name} {address}"),
+            Self::Key(name, key) => write!(formatter, "key {name} {key}"),
             Self::Open { config, after, seen } => write_open(formatter, config, *after, seen),
             Self::Close(region) => write!(formatter, "close {region}"),
             Self::Exchange(exchange) => {

@@ -6,7 +6,9 @@ use std::collections::VecDeque;
 use libra_dataplane::RegionConfig;
 use libra_p4::{P4Plane, Sizes, Sums};
 use libra_plan::Placement;
-use libra_proto::{ArithmeticMode, Cluster, Device, Executor, Order, Outgoing, Plane, Report, SoftPlane};
+use libra_proto::{
+    ArithmeticMode, Cluster, Device, Executor, Order, Outgoing, Plane, Report, SoftPlane, TagKind,
+};
 
 use crate::random::Random;
 use crate::scenario::Scenario;
@@ -29,6 +31,10 @@ impl<P: Plane> Device for DelayedDevice<P> {
     fn check(&self, _: &RegionConfig) -> Result<(), String> {
         // Who makes it has made sure.
         Ok(())
+    }
+
+    fn tags(&self) -> TagKind {
+        self.executor.tags()
     }
 
     fn order(&mut self, order: Order) {

@@ -1,5 +1,6 @@
 //! Faults: of processes and machines, of the network between them, and their injection by a scenario.
 
+mod adversary;
 mod inject;
 mod network;
 mod process;

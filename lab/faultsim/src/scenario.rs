@@ -8,11 +8,12 @@ mod proposals;
 
 use core::time::Duration;
 
-use libra_proto::{ArithmeticMode, Cluster, Controller, Durability, HotPath, Sizes};
+use libra_proto::{ArithmeticMode, Cluster, Controller, Durability, HotPath, Secret, Sizes, TagKind};
 
 pub use self::fault::{CutOff, Fault, Side, Target};
 use self::fault::{SEVERE_KINDS, draw_faults, draw_severe_fault};
 pub use self::proposals::{Disagreement, Proposals};
+use crate::async_device::p4_sizes;
 use crate::flips::FlippedBits;
 use crate::network::{Bursts, Quality};
 use crate::random::Random;
@@ -80,7 +81,10 @@ impl Scenario {
             quality: draw_quality(&mut trunk.fork(2)),
             rows: draw_rows(&mut trunk.fork(3)),
             planned,
-            hot_path: draw_hot_path(&mut trunk.fork(4), sizes.workers),
+            hot_path: HotPath {
+                tags: draw_tags(&mut trunk.fork(60)),
+                ..draw_hot_path(&mut trunk.fork(4), sizes.workers)
+            },
             durability: draw_durability(&mut trunk.fork(9)),
             restore_time_max: Duration::ZERO,
             workload: draw_workload(&mut trunk.fork(5), safety, sizes.workers),
@@ -95,11 +99,21 @@ impl Scenario {
         .with_many_rounds(&mut trunk.fork(8))
         .with_lanes(&mut trunk.fork(10))
         .with_set_rows(&mut trunk.fork(50))
+        .with_tags_of_its_switches()
         .with_forged_answers(&mut trunk.fork(12))
+        .with_forged_packets(&mut trunk.fork(61))
         .with_short_flows(&mut trunk.fork(13))
         .with_faults_of_disks(&mut trunk.fork(40))
         .with_severe_faults(&mut trunk.fork(14))
         .with_long_restores(&mut trunk.fork(52))
+    }
+
+    /// Switches that run the P4 program can do cookies alone, and a job has one kind of tags.
+    fn with_tags_of_its_switches(mut self) -> Self {
+        if self.has_async_devices && p4_sizes(&self).is_some() {
+            self.hot_path.tags = self.hot_path.tags.min(TagKind::Cookie);
+        }
+        self
     }
 
     /// Sometimes a flow has so few numbers that it restarts again and again (rule T18).
@@ -124,6 +138,34 @@ impl Scenario {
             }
             self.faults.sort_by_key(|(at, _)| *at);
         }
+        self
+    }
+
+    /// In half of the scenarios with tags an adversary sends packets that it has no keys for, and just then a switch dies.
+    fn with_forged_packets(mut self, random: &mut Random) -> Self {
+        let has_tags = self.hot_path.tags != TagKind::Off;
+        if self.sizes.switches == 0 || !has_tags || !random.chance(0.5) {
+            return self;
+        }
+        for _ in 0..random.within(1..=12) {
+            let at = random.up_to(self.safety.mul_f64(0.85));
+            self.faults.push((at, Fault::ForgedPackets));
+            if random.chance(0.2) {
+                let soon = at + random.up_to(Duration::from_millis(50));
+                let returns = Some(random.duration(Duration::from_millis(1)..Duration::from_secs(2)));
+                self.faults.push((soon, Fault::SwitchDies { machine: random.chance(0.5), returns }));
+            }
+            if random.chance(0.2) {
+                self.faults.push((at, Fault::Impostor));
+            }
+        }
+        // It also alters what is on its way.
+        if self.hot_path.tags == TagKind::Mac && random.chance(0.3) {
+            let (bits, chance) = (FlippedBits::Any, 0.2 * random.unit());
+            let at = random.up_to(self.safety.mul_f64(0.5));
+            self.faults.push((at, Fault::BitsFlip { bits, chance, lasts: self.safety.mul_f64(0.3) }));
+        }
+        self.faults.sort_by_key(|(at, _)| *at);
         self
     }
 
@@ -283,7 +325,7 @@ impl Scenario {
             self.faults.push((random.up_to(faults.mul_f64(0.9)), fault));
         }
         if random.chance(0.05) {
-            self.is_unprotected = true;
+            self.is_unprotected = self.hot_path.tags != TagKind::Mac;
             let chance = 0.2 * random.unit();
             let bits = FlippedBits::Any;
             self.faults.push((Duration::ZERO, Fault::BitsFlip { bits, chance, lasts: faults }));
@@ -312,6 +354,9 @@ impl Scenario {
     pub fn cluster(&self) -> Cluster {
         let plan = self.planned.then(|| self.rows.plan());
         let mut cluster = Cluster::new(JOB, self.rows.tables(), plan, self.hot_path.clone());
+        if self.hot_path.tags != TagKind::Off {
+            cluster.secret = Some(Secret::new(draw_secret(&mut Random::new(self.seed).fork(62))));
+        }
         cluster.seed = self.seed;
         cluster.durability = self.durability.clone();
         cluster
@@ -321,6 +366,21 @@ impl Scenario {
 /// A probability: often none, else of any magnitude up to `most`.
 fn draw_chance(random: &mut Random, most: f64) -> f64 {
     if random.chance(0.5) { 0.0 } else { most * random.unit() * random.unit() }
+}
+
+fn draw_secret(random: &mut Random) -> [u8; 32] {
+    let mut secret = [0; 32];
+    secret.as_chunks_mut().0.iter_mut().for_each(|bytes| *bytes = random.bits().to_le_bytes());
+    secret
+}
+
+/// The kind of tags of packets. Without them the network alone is trusted, as on one machine.
+fn draw_tags(random: &mut Random) -> TagKind {
+    match random.unit() {
+        unit if unit < 0.3 => TagKind::Off,
+        unit if unit < 0.44 => TagKind::Cookie,
+        _ => TagKind::Mac,
+    }
 }
 
 fn draw_shards(random: &mut Random) -> u16 {
@@ -447,8 +507,8 @@ mod tests {
                     .map(|kind| format!("{kind:?}")),
             );
         }
-        // And those that are drawn apart from the others: forged answers, and two of disks.
-        assert_eq!(kinds.len(), usize::from(KINDS + SEVERE_KINDS) + 3);
+        // And those that are drawn apart from the others: forged answers and packets, impostors, and two of disks.
+        assert_eq!(kinds.len(), usize::from(KINDS + SEVERE_KINDS) + 5);
         assert_eq!(lanes, [1, 2, 16].into());
     }
 }

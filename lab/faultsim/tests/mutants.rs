@@ -1,9 +1,14 @@
 //! The swarm finds every mutant, within a stated number of seeds.
 //!
-//! `cargo test -p libra-faultsim --release --features mutants --test mutants -- --nocapture` prints the table.
+//! `cargo test -p libra-faultsim --release --features mutants --test mutants -- --nocapture` prints the table;
+//! `LIBRA_MUTANT=NAME` before it limits it to one.
 
 use libra_dataplane::mutants::{Mutant, clear, enable};
 use libra_faultsim::{Options, run};
+
+/// Faults that the tests of `libra-dataplane` find: no view of a simulation has the lower 16 bits of another, and what is sent back to its
+/// sender is none of the kinds that it takes.
+const FOUND_BY_VECTORS: [Mutant; 2] = [Mutant::SinceNotInTag, Mutant::OneKeyBothWays];
 
 /// Number of seeds that the swarm may need for a bug.
 fn seeds_max(bug: Mutant) -> u64 {
@@ -41,12 +46,15 @@ fn seeds_max(bug: Mutant) -> u64 {
         // A server must read its disk for longer than a member may be away; or one of several shards.
         Mutant::RestoringNotAwaited => 1500,
         Mutant::OtherShardsNotAwaited => 2500,
+        // A packet must be altered on its way, or forged and then missed; or a server called by an impostor.
+        Mutant::AnswerTagIgnored | Mutant::PaddingNotHashed | Mutant::PassIgnored => 200,
         // A stream must break behind an assignment; or a server die; or switches hold rows of a table that is reset.
         Mutant::AssignAppliedTwice | Mutant::AssignNotLogged | Mutant::ResetKeptFromSwitches => 400,
         // A scan must have a second page; or a worker disagree.
         Mutant::ScanRepeatsRow | Mutant::OtherProposalAccepted => 100,
         Mutant::FencingIgnored | Mutant::ColdReplayWithoutDedup => 50,
-        _ => 20,
+        // They show in the scenarios without MACs alone, which are less than half.
+        _ => 60,
     }
 }
 
@@ -56,7 +64,10 @@ fn the_swarm_finds_every_mutant() {
     std::panic::set_hook(Box::new(|_| {}));
     let mut missed = Vec::new();
     println!("{:<28} {:<10} {:>5} {:>6}  its report", "bug", "checker", "seeds", "at most");
-    for bug in Mutant::ALL {
+    let only = std::env::var("LIBRA_MUTANT").ok();
+    let is_asked = |bug: &Mutant| only.as_ref().is_none_or(|only| *only == bug.name());
+    let of_swarm = Mutant::ALL.into_iter().filter(|bug| !FOUND_BY_VECTORS.contains(bug));
+    for bug in of_swarm.filter(is_asked) {
         enable(bug);
         let most = seeds_max(bug);
         let found = (0..most).find_map(|seed| Some((seed, run(seed, Options::default()).violation?)));

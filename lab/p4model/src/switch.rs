@@ -16,7 +16,7 @@ use self::outcome::{answer, decision, go_again};
 use crate::register::Register;
 use libra_p4::adder::Adder;
 use libra_p4::packet::{CONDITION_ACTIVE, CONDITION_READABLE, KIND_FLIP, halves, remembered};
-use libra_p4::{Link, RegionEntry, Sizes, Sums, TableChange};
+use libra_p4::{Cookie, Link, RegionEntry, Sizes, Sums, TableChange};
 
 /// By which port a packet comes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -174,7 +174,7 @@ struct Lane {
 pub struct Switch {
     sizes: Sizes,
     packets: u64,
-    workers: BTreeSet<(SocketAddrV4, u16, u16)>,
+    workers: BTreeSet<(SocketAddrV4, u16, u16, Cookie)>,
     regions: BTreeMap<(u16, u8), RegionEntry>,
     clocks: Register,
     conditions: Register,
@@ -217,11 +217,11 @@ impl Switch {
     /// Changes a table, as the agent does.
     pub fn change(&mut self, change: &TableChange) {
         match *change {
-            TableChange::AddWorker { address, job, worker } => {
-                self.workers.insert((address, job, worker));
+            TableChange::AddWorker { address, job, worker, cookie } => {
+                self.workers.insert((address, job, worker, cookie));
             }
-            TableChange::RemoveWorker { address, job, worker } => {
-                self.workers.remove(&(address, job, worker));
+            TableChange::RemoveWorker { address, job, worker, cookie } => {
+                self.workers.remove(&(address, job, worker, cookie));
             }
             TableChange::AddRegion(region) => {
                 self.regions.insert((region.job, region.region), region);
@@ -346,7 +346,12 @@ impl Switch {
         match port {
             Port::Agent => passing.is_agent = true,
             Port::Worker(address) => {
-                passing.is_worker = self.workers.contains(&(address, header.job, header.worker));
+                let entry = |cookie| (address, header.job, header.worker, Cookie(cookie));
+                passing.is_worker = if is_enabled(Mutant::TagIgnored) {
+                    self.workers.range(entry(0)..=entry(u64::MAX)).next().is_some()
+                } else {
+                    self.workers.contains(&entry(header.tag))
+                };
             }
         }
         passing.region = self.regions.get(&(header.job, header.region)).copied();

@@ -71,11 +71,10 @@ impl AckingPeer {
         cluster.view = View {
             number: 1,
             switches: owner.map(|switch| (switch, datagrams)).into_iter().collect(),
-            workers: BTreeMap::new(),
             ownerships: vec![Ownership { owner, view_id: 1 }; usize::from(u8::MAX)],
-            flows: BTreeMap::new(),
             next_switch: 1,
             next_worker: 1,
+            ..View::default()
         };
         Self {
             cluster,

@@ -22,6 +22,7 @@ const XTASK: &[&str] = &[
     "smoke",
     "examples",
     "namespaces",
+    "fuzz",
     "flood",
     "p4",
     "forge",

@@ -20,13 +20,16 @@ control Admission(inout headers_t hdr, inout metadata_t meta, in PortId_t port) 
 
     action worker() { meta.is_worker = 1; }
 
-    // A worker is who sends from its address, and names itself (rules W3, W4).
+    // A worker is who sends from its address, names itself (rules W3, W4), and has its cookie (rule A5), which is zero in a job
+    // without keys.
     table workers {
         key = {
             hdr.ipv4.source : exact @name("address");
             hdr.udp.source : exact @name("udp_port");
             hdr.libra.job : exact @name("job");
             hdr.libra.worker : exact @name("worker");
+            hdr.libra.tag_high : exact @name("tag_high");
+            hdr.libra.tag_low : exact @name("tag_low");
         }
         actions = { worker; @defaultonly NoAction; }
         const default_action = NoAction;

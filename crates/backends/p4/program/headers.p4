@@ -67,7 +67,7 @@ header libra_h {
     // `round` in the upper half, `durable` in the lower one: a region keeps them in one cell of a register.
     bit<32> clock;
     bit<32> seq;
-    // In answers to the agent: see `reply.p4`.
+    // Of a worker, its cookie. In answers to the agent: see `reply.p4`.
     bit<32> tag_high;
     bit<32> tag_low;
 }

@@ -9,8 +9,8 @@
 #include "generated/lanes.p4"
 #endif
 
-// State of the region and of the request in an answer. `tag` is zero for workers; the agent gets what the bank has taken or, from a
-// DRAIN, what the acked set is made of. Each field is set by one table: a chain of conditions would be one of stages, too.
+// State of the region and of the request in an answer. `tag` stays that of the request for workers, which is the cookie that they expect;
+// the agent gets what the bank has taken or, from a DRAIN, what the acked set is made of. Each field is set by one table: a chain of conditions would be one of stages, too.
 control Answer(inout headers_t hdr, inout metadata_t meta) {
     action acknowledge() {
         hdr.libra.kind = KIND_ACK;
@@ -79,10 +79,6 @@ control Answer(inout headers_t hdr, inout metadata_t meta) {
         }
     }
 
-    action no_tag() {
-        hdr.libra.tag_high = 0;
-        hdr.libra.tag_low = 0;
-    }
     action taken_tag() {
         hdr.libra.tag_high = 0;
         hdr.libra.tag_low = meta.taken;
@@ -97,8 +93,8 @@ control Answer(inout headers_t hdr, inout metadata_t meta) {
             meta.is_agent : ternary;
             meta.outcome : ternary;
         }
-        actions = { no_tag; taken_tag; acked_tag; }
-        const default_action = no_tag();
+        actions = { taken_tag; acked_tag; @defaultonly NoAction; }
+        const default_action = NoAction;
         const entries = {
             (1, Outcome.DRAINED) : acked_tag();
             (1, _) : taken_tag();

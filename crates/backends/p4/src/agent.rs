@@ -142,8 +142,8 @@ struct Held {
 
 impl Held {
     fn header(&self, kind: Kind) -> Header {
-        let RegionConfig { job, region, plan, view, .. } = self.config;
-        Header { job, region, plan, view, ..Header::of_kind(kind) }
+        let RegionConfig { job, region, plan, .. } = self.config;
+        Header { job, region, plan, view: self.config.view_on_wire(), ..Header::of_kind(kind) }
     }
 
     fn flip(&self, swaps: bool) -> Vec<u8> {

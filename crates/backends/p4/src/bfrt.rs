@@ -24,7 +24,7 @@ pub(crate) const TABLES: [Table; 12] = [
     Table { name: "admission.addresses", key: &["address", "udp_port"], action: "ours", data: &[] },
     Table {
         name: "admission.workers",
-        key: &["address", "udp_port", "job", "worker"],
+        key: &["address", "udp_port", "job", "worker", "tag_high", "tag_low"],
         action: "worker",
         data: &[],
     },
@@ -275,6 +275,24 @@ mod tests {
         let floats = Sums::Table;
         assert_eq!(check(64, &[0, 68], floats), Ok(()));
         assert_eq!(check(192, &[192], floats), Err(WrongPort::NotRecirculated { port: 192, found: 1 }));
+    }
+
+    /// Where there is no compiler, its text.
+    #[test]
+    fn names_are_those_of_the_text_of_the_program() {
+        let of_admission = include_str!("../program/admission.p4").split("    table ").skip(1);
+        let found: Vec<(&str, Vec<&str>)> = of_admission
+            .map(|text| {
+                let (name, rest) = text.split_once(" {").expect("a table has fields");
+                let names =
+                    rest.split("@name(\"").skip(1).map(|text| text.split('"').next().expect("a name"));
+                (name, names.collect())
+            })
+            .collect();
+        let tables = TABLES
+            .iter()
+            .filter_map(|table| Some((table.name.strip_prefix("admission.")?, table.key.to_vec())));
+        assert_eq!(found, tables.collect::<Vec<_>>());
     }
 
     /// The tables of the program as p4c describes them to a driver. `cargo xtask p4 test` sets the path of that file.

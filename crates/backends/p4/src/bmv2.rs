@@ -5,8 +5,9 @@ use std::net::SocketAddrV4;
 
 use thiserror::Error;
 
+use crate::packet::halves;
 use crate::sizes::{Sizes, Sums};
-use crate::tables::{RegionEntry, TableChange};
+use crate::tables::{Cookie, RegionEntry, TableChange};
 
 /// Configuration of a switch, sent once, before anything else: what it holds of an agent that is gone is dropped with its tables.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -151,23 +152,25 @@ impl Bmv2Tables {
             said.lines().filter_map(|line| line.split_once("added with handle ")?.1.trim().parse().ok());
         let mut numbers = numbers.collect::<Vec<u64>>().into_iter();
         let is_sound = !said.contains("Invalid") && !said.contains("Error");
+        let refused = || Refused(without_keys(said));
         for operation in changes.iter().flat_map(|change| operations(change, &self.sizes)) {
             match operation {
                 Operation::Add(entry, _) => {
-                    let handle =
-                        numbers.next().filter(|_| is_sound).ok_or_else(|| Refused(said.to_owned()))?;
+                    let handle = numbers.next().filter(|_| is_sound).ok_or_else(refused)?;
                     self.handles.insert(entry, handle);
                 }
                 Operation::Delete(entry) => {
-                    self.handles
-                        .remove(&entry)
-                        .filter(|_| is_sound)
-                        .ok_or_else(|| Refused(said.to_owned()))?;
+                    self.handles.remove(&entry).filter(|_| is_sound).ok_or_else(refused)?;
                 }
             }
         }
         Ok(())
     }
+}
+
+/// The output without the keys of entries, among which are cookies.
+fn without_keys(said: &str) -> String {
+    said.lines().filter(|line| !line.starts_with("match key")).collect::<Vec<_>>().join("\n")
 }
 
 /// An action is written as its name, then its parameters. Its full name begins with that of the control that has the table.
@@ -183,15 +186,16 @@ fn parameters_of(action: &str) -> &str {
 
 /// Returns the operations of a change. The conditions that packets must meet come last and go first: without them no packet is taken.
 pub(crate) fn operations(change: &TableChange, sizes: &Sizes) -> Vec<Operation> {
-    let worker = |address: SocketAddrV4, job: u16, worker: u16| {
-        (format!("{ADMISSION}.workers"), format!("{} {} {job} {worker}", address.ip(), address.port()))
+    let entry = |address: SocketAddrV4, job: u16, worker: u16, Cookie(cookie): Cookie| {
+        let ((ip, port), (high, low)) = ((address.ip(), address.port()), halves(cookie));
+        (format!("{ADMISSION}.workers"), format!("{ip} {port} {job} {worker} {high} {low}"))
     };
     match *change {
-        TableChange::AddWorker { address, job, worker: number } => {
-            vec![Operation::Add(worker(address, job, number), "worker".to_owned())]
+        TableChange::AddWorker { address, job, worker, cookie } => {
+            vec![Operation::Add(entry(address, job, worker, cookie), "worker".to_owned())]
         }
-        TableChange::RemoveWorker { address, job, worker: number } => {
-            vec![Operation::Delete(worker(address, job, number))]
+        TableChange::RemoveWorker { address, job, worker, cookie } => {
+            vec![Operation::Delete(entry(address, job, worker, cookie))]
         }
         TableChange::AddRegion(entry) => entries_of(&entry, sizes)
             .into_iter()
@@ -271,11 +275,49 @@ mod tests {
         assert!(tables.handles.is_empty());
     }
 
+    const WORKER: TableChange = TableChange::AddWorker {
+        address: SocketAddrV4::new(std::net::Ipv4Addr::new(10, 0, 0, 2), 5000),
+        job: 7,
+        worker: 1,
+        cookie: Cookie(0x0123_4567_89ab_cdef),
+    };
+
+    // rule A5
+    #[test]
+    fn the_cookie_of_a_worker_is_in_the_key_of_its_entry() {
+        let mut tables = Bmv2Tables::new(Sizes::default());
+        assert_eq!(
+            tables.lines(&[WORKER]),
+            [
+                "table_add LibraIngress.admission.workers LibraIngress.admission.worker 10.0.0.2 5000 7 1 19088743 2309737967 => "
+            ]
+        );
+        assert_eq!(
+            crate::bfrt::change(&WORKER, &Sizes::default()),
+            [
+                "ingress.admission.workers.add_with_worker(address=0x0a000002, udp_port=5000, job=7, worker=1, tag_high=19088743, tag_low=2309737967)"
+            ]
+        );
+        tables.on_output(&[WORKER], "Entry has been added with handle 3").unwrap();
+        let TableChange::AddWorker { address, job, worker, cookie } = WORKER else { unreachable!() };
+        let remove = TableChange::RemoveWorker { address, job, worker, cookie };
+        assert_eq!(tables.lines(&[remove]), ["table_delete LibraIngress.admission.workers 3"]);
+    }
+
+    #[test]
+    fn cookies_are_not_printed() {
+        let said =
+            "Adding entry to exact match table\nmatch key:  EXACT-01:23:45:67\nInvalid table operation";
+        let error = Bmv2Tables::new(Sizes::default()).on_output(&[WORKER], said).unwrap_err();
+        let printed = format!("{error} {error:?} {WORKER:?}");
+        assert!(printed.contains("Invalid table") && printed.contains("Cookie(secret)"), "{printed}");
+        assert!(!printed.contains("01:23") && !printed.contains("81985529216486895"), "{printed}");
+    }
+
     #[test]
     fn a_switch_that_refuses_is_heard() {
         let mut tables = Bmv2Tables::new(Sizes::default());
-        let change = TableChange::AddWorker { address: "10.0.0.2:5000".parse().unwrap(), job: 7, worker: 1 };
-        let error = tables.on_output(&[change], "Invalid table operation (DUPLICATE_ENTRY)").unwrap_err();
+        let error = tables.on_output(&[WORKER], "Invalid table operation (DUPLICATE_ENTRY)").unwrap_err();
         assert!(error.to_string().contains("DUPLICATE_ENTRY"));
     }
 }

@@ -7,7 +7,7 @@
 //! ```
 //! use std::convert::Infallible;
 //! use libra_dataplane::{Arithmetic, Header, Kind, PacketWriter, RegionConfig, packet_bytes};
-//! use libra_p4::{Agent, Link, Sizes, TableChange};
+//! use libra_p4::{Agent, Cookie, Link, Sizes, TableChange};
 //! use libra_p4model::{Port, Switch};
 //!
 //! /// A switch in this process.
@@ -32,7 +32,7 @@
 //! };
 //! agent.open(config, 0, [])?;
 //! let address = "10.0.0.2:5000".parse()?;
-//! agent.change(&[TableChange::AddWorker { address, job: 1, worker: 0 }])?;
+//! agent.change(&[TableChange::AddWorker { address, job: 1, worker: 0, cookie: Cookie::default() }])?;
 //!
 //! // A push of 42 to cell 3 of lane 0; the other lanes get padding. It comes twice.
 //! let header = Header { job: 1, plan: 1, view: 1, ..Header::of_kind(Kind::Push) };
@@ -71,4 +71,4 @@ pub use plane::P4Plane;
 pub use program::{Generated, generate};
 pub use resources::{Array, Limits, PhvBits, Resources, TOFINO, TableSize};
 pub use sizes::{BARE_BYTES, IP_HEADER_BYTES, OutOfRange, Sizes, Sums, UDP_HEADER_BYTES};
-pub use tables::{DoesNotFit, RegionEntry, Rooms, TableChange};
+pub use tables::{Cookie, DoesNotFit, RegionEntry, Rooms, TableChange};

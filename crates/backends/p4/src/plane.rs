@@ -4,11 +4,13 @@ use std::collections::BTreeMap;
 use std::net::{SocketAddr, SocketAddrV4};
 
 use libra_dataplane::{BankPackets, Counters, RegionConfig};
-use libra_proto::{AckedSet, Outgoing, Plane, Round, RoundContents, SlotValues};
+use libra_proto::{
+    AckedSet, Outgoing, PathTags, Plane, Round, RoundContents, SlotValues, TagKind, WorkerPath,
+};
 
 use crate::agent::{Agent, AgentError, Link, Name};
 use crate::sizes::Sizes;
-use crate::tables::TableChange;
+use crate::tables::{Cookie, TableChange};
 
 /// So often an active bank is found empty before it is closed all the same. It may have no room left: duplicates use it up, and only what is
 /// new is counted (rule D4). Each time that was for nothing it is twice as often, up to the most. Looks are a millisecond apart, or more, while
@@ -63,7 +65,7 @@ pub struct P4Plane<L> {
     agent: Agent<L>,
     sizes: Sizes,
     job: u16,
-    workers: BTreeMap<u16, SocketAddrV4>,
+    workers: BTreeMap<u16, (SocketAddrV4, Cookie)>,
     /// The regions that are open.
     open: BTreeMap<u8, Active>,
     /// True for those that take pushes.
@@ -120,28 +122,29 @@ impl<L: Link> Plane for P4Plane<L> {
         self.pushes = 0;
     }
 
-    fn set_workers(&mut self, workers: &BTreeMap<u16, SocketAddr>) {
+    fn set_workers(&mut self, workers: &BTreeMap<u16, WorkerPath>) {
         let job = self.job;
-        let wanted: BTreeMap<u16, SocketAddrV4> = workers
-            .iter()
-            .filter_map(|(worker, address)| match address {
-                SocketAddr::V4(address) => Some((*worker, *address)),
-                SocketAddr::V6(_) => None,
-            })
-            .collect();
-        if let Some(address) = workers.values().find(|address| address.is_ipv6()) {
-            let refusal = format!("a worker sends from {address}: a P4 switch takes IPv4 alone");
-            self.failure.get_or_insert(refusal);
+        let mut wanted = BTreeMap::new();
+        for (&worker, path) in workers {
+            match entry_of(path) {
+                Ok(entry) => _ = wanted.insert(worker, entry),
+                Err(refusal) => _ = self.failure.get_or_insert(refusal),
+            }
         }
         let known = core::mem::replace(&mut self.workers, wanted.clone());
-        let gone = known.iter().filter(|(worker, address)| wanted.get(worker) != Some(address));
-        let new = wanted.iter().filter(|(worker, address)| known.get(worker) != Some(address));
-        let remove = |(&worker, &address)| TableChange::RemoveWorker { address, job, worker };
-        let add = |(&worker, &address)| TableChange::AddWorker { address, job, worker };
+        let gone = known.iter().filter(|(worker, entry)| wanted.get(worker) != Some(entry));
+        let new = wanted.iter().filter(|(worker, entry)| known.get(worker) != Some(entry));
+        let remove =
+            |(&worker, &(address, cookie))| TableChange::RemoveWorker { address, job, worker, cookie };
+        let add = |(&worker, &(address, cookie))| TableChange::AddWorker { address, job, worker, cookie };
         let changes: Vec<_> = gone.map(remove).chain(new.map(add)).collect();
         if !changes.is_empty() {
             self.attempt(|agent| agent.change(&changes));
         }
+    }
+
+    fn tags(&self) -> TagKind {
+        TagKind::Cookie
     }
 
     fn open(&mut self, config: RegionConfig, durable: u16, contents: &RoundContents, _: BankPackets) {
@@ -247,6 +250,20 @@ impl<L: Link> Plane for P4Plane<L> {
 
     fn failure(&self) -> Option<String> {
         self.failure.clone()
+    }
+}
+
+/// Returns what a packet must have to be one of this worker.
+fn entry_of(path: &WorkerPath) -> Result<(SocketAddrV4, Cookie), String> {
+    let SocketAddr::V4(address) = path.address else {
+        return Err(format!("a worker sends from {}: a P4 switch takes IPv4 alone", path.address));
+    };
+    match path.tags {
+        None => Ok((address, Cookie::default())),
+        Some(PathTags::Cookie(cookie)) => Ok((address, Cookie(cookie))),
+        Some(PathTags::Mac { .. }) => {
+            Err(format!("packets of the worker at {address} have MACs: a P4 switch knows cookies alone"))
+        }
     }
 }
 

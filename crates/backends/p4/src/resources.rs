@@ -269,7 +269,7 @@ fn tables(sizes: &Sizes) -> Vec<TableSize> {
     let table = |name, entries, key_bits, data_bits| TableSize { name, entries, key_bits, data_bits };
     let agents = [
         table("admission.addresses", 8, 48, 0),
-        table("admission.workers", flows, 80, 0),
+        table("admission.workers", flows, 144, 0),
         table("admission.agents", 8, 9, 0),
         table("admission.regions", regions, 24, 8 + 16 + 16 + flow_bits + 32),
         table("admission.ownerships", regions, 56, 0),

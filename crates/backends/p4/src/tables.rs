@@ -1,5 +1,6 @@
 //! Contents of the tables of the program, and the changes of them that are sent to a switch.
 
+use core::fmt;
 use std::net::SocketAddrV4;
 
 use libra_dataplane::{Arithmetic, RegionConfig};
@@ -30,10 +31,20 @@ pub struct RegionEntry {
     pub room: u32,
 }
 
+/// The tag of all packets between a worker and the switch; zero in a job without keys.
+#[derive(Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Cookie(pub u64);
+
+impl fmt::Debug for Cookie {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str("Cookie(secret)")
+    }
+}
+
 /// A change of the tables.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum TableChange {
-    /// Datagrams from this address are those of this worker.
+    /// Datagrams from this address, with this cookie, are those of this worker.
     AddWorker {
         /// Address that it sends from.
         address: SocketAddrV4,
@@ -41,6 +52,8 @@ pub enum TableChange {
         job: u16,
         /// Its number.
         worker: u16,
+        /// The tag of its packets.
+        cookie: Cookie,
     },
     /// No more.
     RemoveWorker {
@@ -50,6 +63,8 @@ pub enum TableChange {
         job: u16,
         /// Its number.
         worker: u16,
+        /// The tag of its packets.
+        cookie: Cookie,
     },
     /// The region is here.
     AddRegion(RegionEntry),
@@ -209,7 +224,7 @@ impl Rooms {
             region,
             index,
             plan: config.plan,
-            view: config.view,
+            view: config.view_on_wire(),
             base: number(base),
             cells: number(cells),
             flows: u8::try_from(first).expect("a switch has at most 64 flows"),

@@ -25,6 +25,7 @@ typedef __s64 s64;
 #define MAP_TYPE(name, type_name) type_name *name
 
 static void *(*const bpf_map_lookup_elem)(void *map, const void *key) = (void *)BPF_FUNC_map_lookup_elem;
+static long (*const bpf_tail_call)(void *ctx, void *programs, u32 index) = (void *)BPF_FUNC_tail_call;
 static long (*const bpf_spin_lock)(struct bpf_spin_lock *lock) = (void *)BPF_FUNC_spin_lock;
 static long (*const bpf_spin_unlock)(struct bpf_spin_lock *lock) = (void *)BPF_FUNC_spin_unlock;
 static long (*const bpf_xdp_adjust_tail)(struct xdp_md *ctx, int delta) = (void *)BPF_FUNC_xdp_adjust_tail;
@@ -33,13 +34,21 @@ static long (*const bpf_ringbuf_output)(void *ring, void *data, u64 size, u64 fl
 #if __BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__
 #define BIG16(x) ((u16)__builtin_bswap16(x))
 #define BIG32(x) ((u32)__builtin_bswap32(x))
+#define BIG64(x) ((u64)__builtin_bswap64(x))
+#define LITTLE64(x) ((u64)(x))
 #else
 #define BIG16(x) ((u16)(x))
 #define BIG32(x) ((u32)(x))
+#define BIG64(x) ((u64)(x))
+#define LITTLE64(x) ((u64)__builtin_bswap64(x))
 #endif
 
 // Numbers in packets lie at any even address. As members of a packed structure the compiler would read them byte by byte.
 INLINE u16 load16(const void *at) { return BIG16(*(const u16 *)at); }
 INLINE u32 load32(const void *at) { return BIG32(*(const u32 *)at); }
+INLINE u64 load64(const void *at) { return BIG64(*(const u64 *)at); }
+// Tags are over words that are not numbers of the protocol: these have the bytes in the other order.
+INLINE u64 load_little64(const void *at) { return LITTLE64(*(const u64 *)at); }
 INLINE void store16(void *at, u16 value) { *(u16 *)at = BIG16(value); }
 INLINE void store32(void *at, u32 value) { *(u32 *)at = BIG32(value); }
+INLINE void store64(void *at, u64 value) { *(u64 *)at = BIG64(value); }

@@ -12,7 +12,8 @@ struct region {
     u32 is_open;
     u32 job;
     u32 plan;
-    u32 view;
+    // The number of the view since which the switch holds the region: its end is in packets, tags are over all of it.
+    u64 view;
     u32 round;
     u32 durable;
     u32 is_active;
@@ -99,12 +100,22 @@ struct address {
     u16 port;
     u16 zero;
 };
+// Of the MACs of packets that go one way between a worker and the switch.
+struct tag_key {
+    u64 words[2];
+};
 struct worker {
     u16 job;
     u16 number;
     // Its job's place among those that are here: each has regions of its own.
     u16 place;
+    // TAGS_*: of its packets, and of their answers.
+    u16 tags;
+    // Zero without one, as the tags of answers are then.
+    u64 cookie;
+    struct tag_key up, down;
 };
+_Static_assert(sizeof(struct worker) == WORKER_WORDS * 8, "as the agent writes it");
 struct {
     MAP_NUMBER(type, BPF_MAP_TYPE_HASH);
     MAP_NUMBER(max_entries, WORKERS_MAX);
@@ -112,6 +123,17 @@ struct {
     MAP_TYPE(key, struct address);
     MAP_TYPE(value, struct worker);
 } workers SEC(".maps");
+
+// Of each job, by its place: the key that compresses the entries of its packets, if they have MACs.
+struct body_key {
+    u32 words[BODY_KEY_WORDS];
+};
+struct {
+    MAP_NUMBER(type, BPF_MAP_TYPE_ARRAY);
+    MAP_NUMBER(max_entries, JOBS_MAX);
+    MAP_TYPE(key, u32);
+    MAP_TYPE(value, struct body_key);
+} body_keys SEC(".maps");
 
 struct counts {
     u64 of[COUNTS];

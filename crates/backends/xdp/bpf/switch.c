@@ -1,8 +1,9 @@
-// The program that a switch puts onto its interface.
+// The programs that a switch puts onto its interface.
 
+#define SHORTENS 1
 #include "switch.h"
 
 SEC("xdp")
-int libra_switch(struct xdp_md *ctx) { return handle(ctx, 1); }
+int libra_switch(struct xdp_md *ctx) { return handle(ctx); }
 
 char _license[] SEC("license") = "Apache-2.0";

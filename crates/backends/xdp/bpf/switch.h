@@ -3,167 +3,25 @@
 //
 //   frame -> is it for us, and from a worker? -> header -> under the lock of its region: check, look up, add, read -> answer
 //
-// Everything that is not a whole datagram of a worker goes to the stack. Rules are those of docs/reference/protocol.md.
+// Everything that is not a whole datagram of a worker goes to the stack. `SHORTENS` says whether the frame of an answer gets the
+// length of the answer. Rules are those of docs/reference/protocol.md.
 #pragma once
 
+#include "authentication.h"
 #include "bpf.h"
 #include "constants.h"
 #include "entries.h"
+#include "execute.h"
 #include "frame.h"
 #include "memory.h"
+#include "parts.h"
 
 #define PLACE_OF(field) (hot + AT_##field)
 
-struct request {
-    u32 kind;
-    u32 flags;
-    u32 worker;
-    u32 plan;
-    u32 view;
-    u32 seq;
-    u32 has_entries;
-};
-
-struct answer {
-    // Zero: there is none.
-    u32 kind;
-    u32 flags;
-    u32 view;
-    u32 round;
-    u32 durable;
-    // Counter to increment.
-    u32 outcome;
-    u32 retransmit;
-    u32 wake;
-};
-
-INLINE void refuse(struct answer *answer, u32 reason)
+INLINE struct counts *counts_here(void)
 {
-    answer->kind = KIND_NACK;
-    answer->round = reason;
-    answer->outcome = COUNT_REFUSED + reason - 1;
-}
-
-INLINE void drop(struct answer *answer, u32 outcome)
-{
-    answer->kind = 0;
-    answer->outcome = outcome;
-}
-
-// Fields of a region are read again each time it is used (volatile): a number that has been compared is one that the
-// verifier knows more of, differently for each end of a loop, and it would look at all that follows for each.
-
-INLINE void push(struct xdp_md *ctx, const struct request *request, const volatile struct region *region,
-                 union block *slots, struct flow *flow, struct answer *answer)
-{
-    if (!region->is_active) {
-        return refuse(answer, NACK_INACTIVE);
-    }
-    u32 sound = region->arithmetic == ARITHMETIC_FIXED ? are_sound(ctx, region->cells - 1, region->bound, 0)
-                                                       : are_sound(ctx, region->cells - 1, 0, 1);
-    OPAQUE(sound);
-    if (request->seq > SEQ_MAX || !sound) {
-        return drop(answer, COUNT_MALFORMED);
-    }
-
-    // The bank is a number and not a branch: the verifier would look at all that follows twice.
-    u32 active = region->round & 1;
-    struct bank *bank = &slots->banks[active];
-    OPAQUE(bank);
-    u32 index = request->seq & (WINDOW - 1);
-    u32 generation = request->seq / WINDOW + 1;
-    u32 even = flow->words[0][index], odd = flow->words[1][index];
-    u32 newest = even > odd ? even : odd;
-    answer->round = region->round;
-    if (newest >> 1 >= generation) {
-        answer->outcome = COUNT_DUPLICATES;
-        // Its round, or a newer one that is sure to close (rule D2).
-        if ((newest & 1) != active || !bank->pushes) {
-            answer->round = region->round - 1;
-        }
-    } else if (bank->pushes >= region->bank_packets_max) {
-        // Not remembered: the packet will come again after the flip (rule D4).
-        return refuse(answer, NACK_BANK_FULL);
-    } else {
-        answer->outcome = COUNT_PUSHES;
-        flow->words[active][index] = generation << 1 | active;
-        if (flow->next[active] <= request->seq) {
-            flow->next[active] = request->seq + 1;
-        }
-        flow->pushes[active] += 1;
-        u32 is_last = (request->flags & FLAG_LAST) / FLAG_LAST;
-        u32 pushes = bank->pushes += 1;
-        u32 last = bank->last += is_last;
-        // As masks: else the verifier would look at all that follows once if the agent wakes, and once if not.
-        answer->wake = same(pushes, 1) | same(pushes, region->due_pushes) | (same(last, region->due_last) & -is_last);
-        if (region->arithmetic == ARITHMETIC_F32) {
-            add_all_f32(ctx, bank, region->cells - 1);
-        } else if (region->arithmetic == ARITHMETIC_TABLE) {
-            add_all_table(ctx, bank, region->cells - 1);
-        } else if (sound & PADDED) {
-            add_padded_fixed(ctx, bank, region->cells - 1);
-        } else {
-            add_all_fixed(ctx, bank);
-        }
-    }
-    answer->kind = KIND_ACK;
-    answer->retransmit = request->flags & FLAG_RETRANSMIT;
-    if ((request->flags & FLAG_VALUES) && region->is_readable) {
-        answer->flags = FLAG_VALUES;
-        read_all(ctx, slots->values, region->cells);
-    }
-}
-
-INLINE void pull(struct xdp_md *ctx, const struct request *request, const volatile struct region *region,
-                 const union block *slots, struct answer *answer)
-{
-    // Without entries it is a probe for round and durable, and those are always there (rule W10).
-    if (!region->is_readable && request->has_entries) {
-        return refuse(answer, NACK_NOT_INSTALLED);
-    }
-    if (!read_all(ctx, slots->values, region->cells)) {
-        return drop(answer, COUNT_MALFORMED);
-    }
-    answer->kind = KIND_PULL;
-    answer->flags = FLAG_VALUES;
-    answer->round = region->round;
-    answer->outcome = COUNT_PULLS;
-}
-
-// Carries a packet out on its region, whose lock is held: no helper of the kernel may be called here.
-INLINE void execute(struct xdp_md *ctx, u32 job, const struct request *request,
-                    const volatile struct region *region, union block *slots, struct flow *flow,
-                    struct answer *answer)
-{
-    answer->view = request->view;
-    answer->durable = 0;
-    if (!region->is_open || region->job != job) {
-        return refuse(answer, NACK_UNKNOWN_FLOW);
-    }
-    answer->view = region->view;
-    answer->durable = region->durable;
-    if (request->plan != region->plan) {
-        return refuse(answer, NACK_STALE_PLAN);
-    }
-    if (request->view != region->view) {
-        return refuse(answer, NACK_STALE_VIEW);
-    }
-    if (request->worker >= region->flows) {
-        return refuse(answer, NACK_UNKNOWN_FLOW);
-    }
-    if (request->kind == KIND_PUSH) {
-        push(ctx, request, region, slots, flow, answer);
-    } else {
-        pull(ctx, request, region, slots, answer);
-    }
-}
-
-// Answers without the lock of the region, as it was never opened here.
-INLINE void answer_for_none(const struct request *request, struct answer *answer)
-{
-    answer->view = request->view;
-    answer->durable = 0;
-    refuse(answer, NACK_UNKNOWN_FLOW);
+    u32 zero = 0;
+    return bpf_map_lookup_elem(&counters, &zero);
 }
 
 INLINE int dropped(struct counts *counts, u32 outcome)
@@ -172,21 +30,105 @@ INLINE int dropped(struct counts *counts, u32 outcome)
     return XDP_DROP;
 }
 
-// Takes a frame, and returns its verdict. `shorten` is set if the frame of an answer gets the length of the answer.
-INLINE int handle(struct xdp_md *ctx, int shorten)
+INLINE struct worker *sender_of(const u8 *frame)
+{
+    struct address from = {
+        .ip = *(const u32 *)(frame + sizeof(struct ethhdr) + 12),
+        .port = *(const u16 *)(frame + sizeof(struct ethhdr) + sizeof(struct iphdr)),
+    };
+    return bpf_map_lookup_elem(&workers, &from);
+}
+
+// Whether a packet names this worker as its sender.
+INLINE int is_named(const struct worker *worker, const u8 *hot)
+{
+    return load16(PLACE_OF(JOB)) == worker->job && load16(PLACE_OF(WORKER)) == worker->number;
+}
+
+INLINE u32 region_of(const struct worker *worker, const u8 *hot)
+{
+    return worker->place * REGIONS_OF_JOB + *PLACE_OF(REGION);
+}
+
+// Carries out a packet whose header is sound and says who its sender is, and turns it into its answer. A MAC was found to be right for the
+// region in this view.
+INLINE int carry_out(struct xdp_md *ctx, u8 *hot, const struct worker *worker, struct counts *counts, const int has_mac,
+                     u64 tagged_view)
+{
+    u32 entries = *PLACE_OF(ENTRIES);
+    u32 job = worker->job;
+    struct request request = {
+        .kind = *PLACE_OF(KIND),
+        .flags = *PLACE_OF(FLAGS),
+        .worker = worker->number,
+        .plan = load16(PLACE_OF(PLAN)),
+        .view = load16(PLACE_OF(VIEW)),
+        .seq = load32(PLACE_OF(SEQ)),
+        .has_entries = entries != 0,
+    };
+
+    u32 number = region_of(worker, hot), zero = 0;
+    struct answer empty = {}, *answer = &empty;
+    OPAQUE(answer);
+    struct region *region = bpf_map_lookup_elem(&regions, &number);
+    void *blocks = bpf_map_lookup_elem(&memory, &number);
+    u32 flow_block = 1 + request.worker / FLOWS_PER_BLOCK;
+    union block *slots = blocks ? bpf_map_lookup_elem(blocks, &zero) : 0;
+    union block *flows = blocks ? bpf_map_lookup_elem(blocks, &flow_block) : 0;
+    if (!region || !slots) {
+        answer_for_none(&request, answer);
+    } else {
+        // A worker beyond the flows has no block, and is refused before it would be looked at.
+        struct flow *flow = &(flows ? flows : slots)->flows[request.worker % FLOWS_PER_BLOCK];
+        bpf_spin_lock(&region->lock);
+        execute(ctx, job, &request, region, slots, flow, answer, has_mac, tagged_view);
+        bpf_spin_unlock(&region->lock);
+    }
+
+    if (answer->outcome < COUNTS) {
+        counts->of[answer->outcome] += 1;
+    }
+    counts->of[COUNT_RETRANSMITS] += answer->retransmit;
+    if (UNLIKELY(answer->wake)) {
+        bpf_ringbuf_output(&wakes, &number, sizeof(number), 0);
+    }
+    if (!answer->kind) {
+        return XDP_DROP;
+    }
+
+    // Pointers are computed again: of those from before the verifier knows more or less of the frame, by where the loops have ended.
+    struct headers *headers = (struct headers *)(body(ctx) - BODY_AT);
+    hot = (u8 *)headers + FRAME_BYTES;
+    if (hot + HEADER_BYTES > end_of(ctx)) {
+        return XDP_DROP;
+    }
+    u32 answered = answer->flags & FLAG_VALUES ? entries : 0;
+    *PLACE_OF(KIND) = answer->kind;
+    *PLACE_OF(FLAGS) = answer->flags;
+    *PLACE_OF(ENTRIES) = answered;
+    store16(PLACE_OF(VIEW), answer->view);
+    store16(PLACE_OF(ROUND), answer->round);
+    store16(PLACE_OF(DURABLE), answer->durable);
+    store64(PLACE_OF(TAG), has_mac ? mac_of_answer(ctx, tagged_view, answered) : worker->cookie);
+    u32 answer_bytes = HEADER_BYTES + answered * ENTRY_BYTES;
+    turn_round(headers, answer_bytes);
+    int delta = SHORTENS ? -(int)((entries - answered) * ENTRY_BYTES) : 0;
+    if (answered != entries && bpf_xdp_adjust_tail(ctx, delta)) {
+        return XDP_DROP;
+    }
+    return XDP_TX;
+}
+
+// Takes a frame, and returns its verdict.
+INLINE int handle(struct xdp_md *ctx)
 {
     u8 *data = (u8 *)(long)ctx->data, *end = (u8 *)(long)ctx->data_end;
     struct headers *headers = (struct headers *)data;
     if (data + FRAME_BYTES > end || !is_for_us(headers, end - data)) {
         return XDP_PASS;
     }
-    struct address from = {
-        .ip = *(u32 *)(data + sizeof(struct ethhdr) + 12),
-        .port = *(u16 *)(data + sizeof(struct ethhdr) + sizeof(struct iphdr)),
-    };
-    struct worker *worker = bpf_map_lookup_elem(&workers, &from);
-    u32 zero = 0;
-    struct counts *counts = bpf_map_lookup_elem(&counters, &zero);
+    struct worker *worker = sender_of(data);
+    struct counts *counts = counts_here();
     if (!counts) {
         return XDP_ABORTED;
     }
@@ -211,72 +153,69 @@ INLINE int handle(struct xdp_md *ctx, int shorten)
     if (beyond < 0) {
         return dropped(counts, COUNT_MALFORMED);
     }
-    u32 job = worker->job;
-    if (load16(PLACE_OF(JOB)) != job || load16(PLACE_OF(WORKER)) != worker->number) {
+    if (!is_named(worker, hot)) {
         return dropped(counts, COUNT_FOREIGN);
     }
     if (kind != KIND_PUSH && kind != KIND_PULL) {
         return dropped(counts, COUNT_UNEXPECTED);
     }
-    struct request request = {
-        .kind = kind,
-        .flags = flags,
-        .worker = worker->number,
-        .plan = load16(PLACE_OF(PLAN)),
-        .view = load16(PLACE_OF(VIEW)),
-        .seq = load32(PLACE_OF(SEQ)),
-        .has_entries = entries != 0,
-    };
+    if (worker->tags == TAGS_MAC) {
+        struct handover *to_next = handover();
+        if (!to_next) {
+            return XDP_ABORTED;
+        }
+        to_next->worker = *worker;
+        return go_on(ctx, PART_VERIFY);
+    }
+    // A cookie is of no region: what is for none that is here is answered (rule A5).
+    if (worker->tags == TAGS_COOKIE && load64(PLACE_OF(TAG)) != worker->cookie) {
+        return dropped(counts, COUNT_FORGED);
+    }
+    return carry_out(ctx, hot, worker, counts, 0, 0);
+}
 
-    u32 number = worker->place * REGIONS_OF_JOB + *PLACE_OF(REGION);
-    struct answer empty = {}, *answer = &empty;
-    OPAQUE(answer);
-    struct region *region = bpf_map_lookup_elem(&regions, &number);
-    void *blocks = bpf_map_lookup_elem(&memory, &number);
-    u32 flow_block = 1 + request.worker / FLOWS_PER_BLOCK;
-    union block *slots = blocks ? bpf_map_lookup_elem(blocks, &zero) : 0;
-    union block *flows = blocks ? bpf_map_lookup_elem(blocks, &flow_block) : 0;
-    if (!region || !slots) {
-        answer_for_none(&request, answer);
-    } else {
-        // A worker beyond the flows has no block, and is refused before it would be looked at.
-        struct flow *flow = &(flows ? flows : slots)->flows[request.worker % FLOWS_PER_BLOCK];
-        bpf_spin_lock(&region->lock);
-        execute(ctx, job, &request, region, slots, flow, answer);
-        bpf_spin_unlock(&region->lock);
+// Whether a packet is for its region as it is, and has the MAC of its sender (rule A3). Without the lock: what the region is by
+// the time of the lock is compared again.
+SEC("xdp")
+int libra_verify(struct xdp_md *ctx)
+{
+    struct handover *here = handover();
+    struct counts *counts = counts_here();
+    const struct body_key *body_key = here ? body_key_of(&here->worker) : 0;
+    u8 *hot = body(ctx) - HEADER_BYTES;
+    if (!body_key || !counts || hot + HEADER_BYTES > end_of(ctx)) {
+        return XDP_ABORTED;
     }
+    u32 number = region_of(&here->worker, hot);
+    const volatile struct region *region = bpf_map_lookup_elem(&regions, &number);
+    if (!region || !region->is_open || region->job != here->worker.job || region->plan != load16(PLACE_OF(PLAN))) {
+        return dropped(counts, COUNT_STALE);
+    }
+    u64 view = region->view;
+    if ((u16)view != load16(PLACE_OF(VIEW))) {
+        return dropped(counts, COUNT_STALE);
+    }
+    u64 tag = load64(PLACE_OF(TAG));
+    here->view = view;
+    if (mac_of(ctx, body_key, &here->worker.up, view, *PLACE_OF(ENTRIES)) != tag) {
+        return dropped(counts, COUNT_FORGED);
+    }
+    return go_on(ctx, PART_EXECUTE);
+}
 
-    if (answer->outcome < COUNTS) {
-        counts->of[answer->outcome] += 1;
+// What is left to do with a packet that was verified.
+SEC("xdp")
+int libra_execute(struct xdp_md *ctx)
+{
+    struct handover *here = handover();
+    struct counts *counts = counts_here();
+    u8 *hot = body(ctx) - HEADER_BYTES;
+    if (!here || !counts || hot + HEADER_BYTES > end_of(ctx)) {
+        return XDP_ABORTED;
     }
-    counts->of[COUNT_RETRANSMITS] += answer->retransmit;
-    if (UNLIKELY(answer->wake)) {
-        bpf_ringbuf_output(&wakes, &number, sizeof(number), 0);
+    // A kernel may interrupt a packet of the agent (BPF_PROG_TEST_RUN) for one from the interface: then this is of the latter.
+    if (!is_named(&here->worker, hot)) {
+        return dropped(counts, COUNT_FOREIGN);
     }
-    if (!answer->kind) {
-        return XDP_DROP;
-    }
-
-    // Pointers are computed again: of those from before the verifier knows more or less of the frame, by where the loops have ended.
-    headers = (struct headers *)(body(ctx) - BODY_AT);
-    hot = (u8 *)headers + FRAME_BYTES;
-    if (hot + HEADER_BYTES > end_of(ctx)) {
-        return XDP_DROP;
-    }
-    u32 answered = answer->flags & FLAG_VALUES ? entries : 0;
-    *PLACE_OF(KIND) = answer->kind;
-    *PLACE_OF(FLAGS) = answer->flags;
-    *PLACE_OF(ENTRIES) = answered;
-    store16(PLACE_OF(VIEW), answer->view);
-    store16(PLACE_OF(ROUND), answer->round);
-    store16(PLACE_OF(DURABLE), answer->durable);
-    store32(PLACE_OF(TAG), 0);
-    store32(PLACE_OF(TAG) + 4, 0);
-    u32 answer_bytes = HEADER_BYTES + answered * ENTRY_BYTES;
-    turn_round(headers, answer_bytes);
-    int delta = shorten ? -(int)((entries - answered) * ENTRY_BYTES) : 0;
-    if (answered != entries && bpf_xdp_adjust_tail(ctx, delta)) {
-        return XDP_DROP;
-    }
-    return XDP_TX;
+    return carry_out(ctx, hot, &here->worker, counts, 1, here->view);
 }

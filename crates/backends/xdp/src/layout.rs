@@ -1,7 +1,7 @@
 // Sizes and places of the memory that the program in the kernel shares with the agent. The build script passes them to the program,
 // `bpf/memory.h` lays them out in C, and its compiler checks the sizes.
 
-use libra_dataplane::{CELLS_MAX, DIRTY_BLOCK, FloatTables, WINDOW};
+use libra_dataplane::{BODY_KEY_BYTES, CELLS_MAX, DIRTY_BLOCK, FloatTables, WINDOW};
 
 /// Jobs that one program serves.
 pub(crate) const JOBS_MAX: u16 = 8;
@@ -14,7 +14,20 @@ pub(crate) const WORKERS_MAX: u32 = 65_536;
 pub(crate) const WAKES_BYTES: u32 = 4096;
 
 /// Words of the terms of a region: see [`Terms`](crate::terms::Terms).
-pub(crate) const REGION_WORDS: usize = 16;
+pub(crate) const REGION_WORDS: usize = 18;
+
+/// Words of 8 bytes of what is known of a worker: see [`Workers`](crate::workers::Workers).
+pub(crate) const WORKER_WORDS: usize = 6;
+/// Words of 4 bytes of the key that compresses entries.
+pub(crate) const BODY_KEY_WORDS: usize = BODY_KEY_BYTES / 4;
+
+/// The programs that others go on with, in the order of their map: `libra_` and this.
+pub(crate) const PARTS: [&str; 2] = ["verify", "execute"];
+
+/// Codes of the tags of a worker's packets.
+pub(crate) const TAGS_OFF: u16 = 0;
+pub(crate) const TAGS_COOKIE: u16 = 1;
+pub(crate) const TAGS_MAC: u16 = 2;
 
 /// Codes of the arithmetic of a region.
 pub(crate) const ARITHMETIC_FIXED: u32 = 0;
@@ -42,7 +55,7 @@ pub(crate) const VALUES_AT: usize = 2 * BANK_BYTES;
 pub(crate) const BLOCK_BYTES: usize = VALUES_AT + 4 * CELLS_MAX as usize;
 
 /// Counters, in this order. Refusals are in the order of their codes.
-pub(crate) const COUNTS: [&str; 14] = [
+pub(crate) const COUNTS: [&str; 16] = [
     "UNKNOWN_SENDERS",
     "PUSHES",
     "DUPLICATES",
@@ -57,4 +70,6 @@ pub(crate) const COUNTS: [&str; 14] = [
     "REFUSED_UNKNOWN_FLOW",
     "REFUSED_INACTIVE",
     "REFUSED_STALE_VIEW",
+    "FORGED",
+    "STALE",
 ];

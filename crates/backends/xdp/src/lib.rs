@@ -39,6 +39,8 @@ mod program;
 mod run_times;
 #[cfg(has_programs)]
 mod terms;
+#[cfg(has_programs)]
+mod workers;
 
 pub(crate) use layout::JOBS_MAX;
 

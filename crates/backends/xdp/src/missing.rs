@@ -6,7 +6,7 @@ use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
 
 use libra_dataplane::{BankPackets, Counters, RegionConfig};
-use libra_proto::{Outgoing, Plane, Round, RoundContents, SlotValues};
+use libra_proto::{Outgoing, Plane, Round, RoundContents, SlotValues, WorkerPath};
 
 use crate::error::{Attached, Mode, XdpError};
 
@@ -52,7 +52,7 @@ impl RunTimes {
 impl Plane for XdpPlane {
     fn begin(&mut self, _job: u16) {}
 
-    fn set_workers(&mut self, _workers: &BTreeMap<u16, SocketAddr>) {}
+    fn set_workers(&mut self, _workers: &BTreeMap<u16, WorkerPath>) {}
 
     fn open(&mut self, _config: RegionConfig, _durable: u16, _contents: &RoundContents, _due: BankPackets) {}
 

@@ -6,11 +6,11 @@ use std::net::{SocketAddr, SocketAddrV4};
 use std::os::fd::{AsFd, OwnedFd};
 use std::time::Duration;
 
-use aya::maps::{Array, ArrayOfMaps, HashMap, MapData, MapError, PerCpuArray, RingBuf};
+use aya::maps::{Array, ArrayOfMaps, MapData, MapError, PerCpuArray, ProgramArray, RingBuf};
 use aya::programs::{TestRun, TestRunOptions, Xdp};
 use aya::{Ebpf, EbpfLoader};
 use libra_dataplane::{
-    BankPackets, Counters, DedupWindow, FLOAT_TABLES, Region, RegionConfig, WINDOW_WORDS, packet_bytes,
+    BankPackets, Counters, DedupWindow, FLOAT_TABLES, Region, RegionConfig, Tags, WINDOW_WORDS, packet_bytes,
 };
 use libra_proto::{AckedSet, RoundContents, acked_set};
 
@@ -20,20 +20,20 @@ use crate::layout::{COUNTS, JOBS_MAX, REGION_WORDS, REGIONS_OF_JOB};
 use crate::memory::RegionMemory;
 use crate::program::{self, MEASURE, SWITCH};
 use crate::terms::Terms;
+use crate::workers::{self, Workers};
 
 /// One byte more than a packet can have.
 const DATAGRAM_BYTES_MAX: usize = packet_bytes(u8::MAX) + 1;
 const NAME: &str = "libra_switch";
 const MEASURE_NAME: &str = "libra_measure";
+/// What is not of the switch in that.
+const RESTORE_NAME: &str = "libra_restore";
 /// Under the lock of the element: `BPF_F_LOCK`.
 const LOCKED: u64 = 4;
 /// Verdicts of a program on a frame.
 const DROPPED: u32 = 1;
 const PASSED: u32 = 2;
 const SENT: u32 = 3;
-
-/// A worker's address as it is on the wire, and zeros.
-type Key = [u8; 8];
 
 /// Of a region: its job and its number.
 pub type Name = (u16, u8);
@@ -45,9 +45,10 @@ pub struct XdpPipeline {
     address: SocketAddrV4,
     terms: Array<MapData, [u32; REGION_WORDS]>,
     memory: ArrayOfMaps<MapData>,
-    /// Job, number, and place of the job.
-    workers: HashMap<MapData, Key, [u16; 3]>,
+    workers: Workers,
     counts: PerCpuArray<MapData, [u64; COUNTS.len()]>,
+    /// The kernel empties it when no process has it open.
+    _parts: ProgramArray<MapData>,
     wakes: RingBuf<MapData>,
     regions: BTreeMap<Name, Open>,
     /// By their places.
@@ -124,14 +125,17 @@ impl XdpPipeline {
         let tables: Vec<u16> =
             FLOAT_TABLES.tables().into_iter().flat_map(|(_, table)| table).copied().collect();
         loader.override_global("float_tables", tables.as_slice(), true);
-        let mut loaded = program::load(&mut loader, object, name)?;
+        let mut loaded = program::load(&mut loader, object)?;
+        let parts = program::connect(&mut loaded)?;
+        let workers = Workers::of(&mut loaded)?;
         let mut take = |name| loaded.take_map(name).expect("the object has this map");
         Ok(Self {
             address,
             terms: take("regions").try_into()?,
             memory: take("memory").try_into()?,
-            workers: take("workers").try_into()?,
+            workers,
             counts: take("counters").try_into()?,
+            _parts: parts,
             wakes: take("wakes").try_into()?,
             loaded,
             name,
@@ -161,20 +165,22 @@ impl XdpPipeline {
         while self.wakes.next().is_some() {}
     }
 
-    /// Says that datagrams from an address are those of a worker.
-    pub fn set_worker(&mut self, address: SocketAddrV4, job: u16, worker: u16) -> Result<(), XdpError> {
+    /// Says that datagrams from an address are those of a worker, and what tags they have. The key of entries is one for all workers
+    /// of a job.
+    pub fn set_worker(
+        &mut self,
+        address: SocketAddrV4,
+        job: u16,
+        worker: u16,
+        tags: Option<Tags<'_>>,
+    ) -> Result<(), XdpError> {
         let place = self.place(job)?;
-        Ok(self.workers.insert(key(&address), [job, worker, place], 0)?)
+        self.workers.set(address, workers::Name { job, worker, place }, tags)
     }
 
     /// Forgets all workers but those at these addresses.
     pub fn retain_workers(&mut self, addresses: &[SocketAddrV4]) -> Result<(), XdpError> {
-        let wanted: Vec<_> = addresses.iter().map(key).collect();
-        let there: Vec<_> = self.workers.keys().collect::<Result<_, _>>()?;
-        for gone in there.iter().filter(|key| !wanted.contains(key)) {
-            self.workers.remove(gone)?;
-        }
-        Ok(())
+        self.workers.retain(addresses)
     }
 
     /// Opens a region that goes on where `like`, which has taken no packet yet, begins: in its round, with what it has seen.
@@ -339,6 +345,8 @@ impl XdpPipeline {
             unknown_flow,
             inactive,
             stale_view,
+            forged,
+            stale,
         ] = sums;
         let counters = Counters {
             packets: sums.iter().sum::<u64>() - unknown_senders - retransmits + self.malformed,
@@ -354,9 +362,12 @@ impl XdpPipeline {
             unknown_flow,
             inactive,
             stale_view,
+            throttled: 0,
             malformed: malformed + self.malformed,
             unexpected,
             foreign,
+            forged,
+            stale,
         };
         Ok((counters, unknown_senders))
     }
@@ -390,7 +401,7 @@ impl XdpPipeline {
         let mut options = TestRunOptions::new();
         options.data_in = Some(&self.frame);
         options.data_out = Some(&mut answer);
-        let ran = self.program().test_run(options);
+        let ran = self.program(self.name).test_run(options);
         self.answer = answer;
         let ran = ran?;
         self.answered = ran.data_size_out as usize;
@@ -406,17 +417,23 @@ impl XdpPipeline {
     }
 
     /// Lets the program carry out one push and those that follow it, each with the next number and the same entries, and says
-    /// how long one took. For a program that was loaded to be measured, with a worker at the address of the switch.
+    /// how long one took. For a program that was loaded to be measured, with a worker at the address of the switch, and a region of
+    /// view 1.
     pub fn measure(&mut self, push: &[u8], repeat: u32) -> Result<Duration, XdpError> {
         frame::write(&mut self.frame, self.address, self.address, push);
         let mut options = TestRunOptions::new();
         options.data_in = Some(&self.frame);
         options.repeat = repeat;
-        Ok(self.program().test_run(options)?.duration)
+        let whole = self.program(self.name).test_run(options)?.duration;
+        let mut options = TestRunOptions::new();
+        options.data_in = Some(&self.frame);
+        options.repeat = repeat;
+        let restoring = self.program(RESTORE_NAME).test_run(options)?.duration;
+        Ok(whole.saturating_sub(restoring))
     }
 
-    fn program(&self) -> &Xdp {
-        let program = self.loaded.program(self.name).expect("the object has this program");
+    fn program(&self, name: &str) -> &Xdp {
+        let program = self.loaded.program(name).expect("the object has this program");
         program.try_into().expect("it is one for XDP")
     }
 
@@ -464,34 +481,5 @@ pub(crate) fn check(config: &RegionConfig) -> Result<(), XdpError> {
     if config.lanes == 1 { Ok(()) } else { Err(XdpError::Lanes { lanes: config.lanes }) }
 }
 
-fn key(address: &SocketAddrV4) -> Key {
-    let [a, b, c, d] = address.ip().octets();
-    let [high, low] = address.port().to_be_bytes();
-    [a, b, c, d, high, low, 0, 0]
-}
-
 #[cfg(test)]
-mod tests {
-    use libra_dataplane::Arithmetic;
-
-    use super::*;
-
-    // rule W13
-    #[test]
-    fn a_region_of_more_than_one_lane_is_refused_with_what_to_do() {
-        let region = |lanes| RegionConfig {
-            job: 1,
-            region: 0,
-            plan: 1,
-            view: 1,
-            lanes,
-            cells: 9,
-            flows: 1,
-            bank_packets_max: 1,
-            arithmetic: Arithmetic::F32,
-        };
-        assert!(check(&region(1)).is_ok());
-        let reason = check(&region(16)).unwrap_err().to_string();
-        assert!(reason.contains("--lanes 1") && reason.contains("--plane udp"), "{reason}");
-    }
-}
+mod tests;

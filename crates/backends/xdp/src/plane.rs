@@ -6,7 +6,9 @@ use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
 
 use libra_dataplane::{BankPackets, Counters, RegionConfig};
-use libra_proto::{Outgoing, Plane, Round, RoundContents, SlotValues, open_region};
+use libra_proto::{
+    Outgoing, PathTags, Plane, Round, RoundContents, SlotValues, TagKind, WorkerPath, open_region,
+};
 
 use crate::error::{Attached, Mode, XdpError};
 use crate::pipeline::{self, Name, XdpPipeline};
@@ -58,17 +60,19 @@ impl XdpPlane {
         Ok(round)
     }
 
-    fn try_set_workers(&mut self, workers: &BTreeMap<u16, SocketAddr>) -> Result<(), XdpError> {
+    fn try_set_workers(&mut self, workers: &BTreeMap<u16, WorkerPath>) -> Result<(), XdpError> {
         let mut addresses = Vec::new();
-        for address in workers.values() {
-            match address {
-                SocketAddr::V4(address) => addresses.push(*address),
-                SocketAddr::V6(_) => return Err(XdpError::Address { address: *address }),
+        for path in workers.values() {
+            match path.address {
+                SocketAddr::V4(address) => addresses.push(address),
+                SocketAddr::V6(_) => return Err(XdpError::Address { address: path.address }),
             }
         }
         self.pipeline.retain_workers(&addresses)?;
-        let mut named = workers.keys().zip(&addresses);
-        named.try_for_each(|(worker, address)| self.pipeline.set_worker(*address, self.job, *worker))
+        for ((&worker, path), &address) in workers.iter().zip(&addresses) {
+            self.pipeline.set_worker(address, self.job, worker, path.tags.as_ref().map(PathTags::tags))?;
+        }
+        Ok(())
     }
 }
 
@@ -85,9 +89,13 @@ impl Plane for XdpPlane {
         self.unknown_senders = 0;
     }
 
-    fn set_workers(&mut self, workers: &BTreeMap<u16, SocketAddr>) {
+    fn set_workers(&mut self, workers: &BTreeMap<u16, WorkerPath>) {
         let set = self.try_set_workers(workers);
         self.note(set);
+    }
+
+    fn tags(&self) -> TagKind {
+        TagKind::Mac
     }
 
     fn check(&self, config: &RegionConfig) -> Result<(), String> {

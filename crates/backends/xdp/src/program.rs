@@ -2,11 +2,13 @@
 
 use std::io;
 
+use aya::maps::{MapData, ProgramArray};
 use aya::programs::{ProgramError, Xdp, XdpMode};
 use aya::{Ebpf, EbpfError, EbpfLoader};
 use rustix::io::Errno;
 
 use crate::error::{Attached, Mode, XdpError};
+use crate::layout::PARTS;
 
 pub(crate) static SWITCH: &[u8] = aya::include_bytes_aligned!(concat!(env!("OUT_DIR"), "/switch.o"));
 pub(crate) static MEASURE: &[u8] = aya::include_bytes_aligned!(concat!(env!("OUT_DIR"), "/measure.o"));
@@ -16,18 +18,30 @@ static PASS: &[u8] = aya::include_bytes_aligned!(concat!(env!("OUT_DIR"), "/pass
 const LOG_LINES: usize = 12;
 const LOADING: &str = "loading a program";
 
-/// Loads the maps and the one program of an object.
-pub(crate) fn load(loader: &mut EbpfLoader<'_>, object: &[u8], name: &str) -> Result<Ebpf, XdpError> {
+/// Loads the maps and the programs of an object.
+pub(crate) fn load(loader: &mut EbpfLoader<'_>, object: &[u8]) -> Result<Ebpf, XdpError> {
     let mut loaded = loader.load(object).map_err(|error| cause(LOADING, &error))?;
-    program(&mut loaded, name).load().map_err(|error| match error {
-        ProgramError::LoadError { verifier_log, io_error } if !is_refusal(&io_error) => {
-            let log = verifier_log.to_string();
-            let lines: Vec<_> = log.lines().collect();
-            XdpError::Rejected { log: lines[lines.len().saturating_sub(LOG_LINES)..].join("\n") }
-        }
-        error => cause(LOADING, &error),
-    })?;
+    for (_, program) in loaded.programs_mut() {
+        let program: &mut Xdp = program.try_into().expect("all are for XDP");
+        program.load().map_err(|error| match error {
+            ProgramError::LoadError { verifier_log, io_error } if !is_refusal(&io_error) => {
+                let log = verifier_log.to_string();
+                let lines: Vec<_> = log.lines().collect();
+                XdpError::Rejected { log: lines[lines.len().saturating_sub(LOG_LINES)..].join("\n") }
+            }
+            error => cause(LOADING, &error),
+        })?;
+    }
     Ok(loaded)
+}
+
+/// Makes the programs of a switch go on with each other, for as long as the map is open.
+pub(crate) fn connect(loaded: &mut Ebpf) -> Result<ProgramArray<MapData>, XdpError> {
+    let mut parts: ProgramArray<_> = loaded.take_map("parts").expect("the object has this map").try_into()?;
+    for (index, part) in (0..).zip(PARTS) {
+        parts.set(index, program(loaded, &format!("libra_{part}")).fd()?, 0)?;
+    }
+    Ok(parts)
 }
 
 /// The program of an object that was made with it.
@@ -127,7 +141,7 @@ impl PassProgram {
     /// Puts it onto an interface of this network namespace.
     pub fn attach(interface: &str) -> Result<Self, XdpError> {
         const NAME: &str = "libra_pass";
-        let mut loaded = load(&mut EbpfLoader::new(), PASS, NAME)?;
+        let mut loaded = load(&mut EbpfLoader::new(), PASS)?;
         attach(&mut loaded, NAME, interface, Mode::Native)?;
         Ok(Self { _loaded: loaded })
     }

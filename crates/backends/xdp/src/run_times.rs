@@ -8,7 +8,7 @@ use aya::sys::{Stats, enable_stats};
 
 use crate::error::XdpError;
 
-/// As `SEC("xdp")` names it.
+/// The one on the interface. The kernel counts the others, which it goes on with, as part of it.
 const PROGRAM: &str = "libra_switch";
 
 /// Counts the time of all programs of switches on this machine while it lives. That costs each packet two looks at the clock, which

@@ -38,13 +38,15 @@ impl Terms {
             Arithmetic::F32 => (ARITHMETIC_F32, 0),
             Arithmetic::Table => (ARITHMETIC_TABLE, 0),
         };
+        let [v0, v1, v2, v3, v4, v5, v6, v7] = config.view.to_ne_bytes();
         [
             // The lock is the kernel's.
             0,
             self.is_open.into(),
             config.job.into(),
             config.plan.into(),
-            config.view.into(),
+            u32::from_ne_bytes([v0, v1, v2, v3]),
+            u32::from_ne_bytes([v4, v5, v6, v7]),
             self.round.into(),
             self.durable.into(),
             self.is_active.into(),
@@ -56,6 +58,8 @@ impl Terms {
             bound,
             self.due.pushes,
             self.due.last,
+            // The view makes its size a multiple of 8 bytes.
+            0,
         ]
     }
 

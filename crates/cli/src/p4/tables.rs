@@ -5,7 +5,7 @@ use std::net::SocketAddrV4;
 use anyhow::{Context, Result, ensure};
 use clap::{Args, ValueEnum};
 use libra_dataplane::{Arithmetic, RegionConfig};
-use libra_p4::{Bmv2Tables, Rooms, Setup, Sums, TableChange, bfrt};
+use libra_p4::{Bmv2Tables, Cookie, Rooms, Setup, Sums, TableChange, bfrt};
 
 use libra_launch::p4::parse_mac;
 
@@ -105,6 +105,7 @@ fn worker(text: &str) -> Result<TableChange, String> {
             address: address.parse().ok()?,
             job: job.parse().ok()?,
             worker: worker.parse().ok()?,
+            cookie: Cookie::default(),
         })
     };
     parse().ok_or_else(|| "a worker is like 1/0=10.0.0.2:5000".to_owned())
@@ -120,7 +121,7 @@ fn region(text: &str, arguments: &TablesArguments) -> Result<RegionConfig> {
         job: name[0],
         region: u8::try_from(name[1]).context("a region's number is below 256")?,
         plan: name[2],
-        view: name[3],
+        view: name[3].into(),
         lanes: program.lanes,
         cells: sizes[0],
         flows: sizes[1],
@@ -188,7 +189,7 @@ mod tests {
         let count = |lines: &[String], what: &str| lines.iter().filter(|line| line.contains(what)).count();
         assert_eq!(count(&bmv2, "table_add"), count(&tofino, ".add_with_"));
         assert!(tofino.contains(
-            &"ingress.admission.workers.add_with_worker(address=0x0a000002, udp_port=5000, job=1, worker=0)".to_owned()
+            &"ingress.admission.workers.add_with_worker(address=0x0a000002, udp_port=5000, job=1, worker=0, tag_high=0, tag_low=0)".to_owned()
         ));
     }
 

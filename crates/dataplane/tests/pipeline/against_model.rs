@@ -4,7 +4,7 @@ use libra_dataplane::{Arithmetic, Entry, Kind, RegionConfig};
 use proptest::prelude::*;
 
 use crate::model::{Model, Step, any_step, check_end, send, step};
-use crate::scene::{JOB, PLAN, VIEW, any_config, header, pipeline};
+use crate::scene::{JOB, PLAN, VIEW_ID, any_config, header, pipeline};
 
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(400))]
@@ -32,7 +32,7 @@ fn a_long_run_of_sound_pushes() {
         job: JOB,
         region: 0,
         plan: PLAN,
-        view: VIEW,
+        view: VIEW_ID,
         lanes: 1,
         cells: 50,
         flows: 1,

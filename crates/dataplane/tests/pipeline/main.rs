@@ -8,4 +8,5 @@ mod config;
 mod exactly_once;
 mod model;
 mod scene;
+mod tags;
 mod view;

@@ -107,7 +107,7 @@ impl Model {
         let answer = |kind, flags, round, entries: Vec<Entry>| {
             let count = u8::try_from(entries.len()).unwrap();
             let durable = self.durable;
-            let view = self.config.view;
+            let view = self.config.view_on_wire();
             Some((Header { kind, flags, view, round, durable, entries: count, tag: 0, ..request }, entries))
         };
         let nack = |reason| answer(Kind::Nack, Flags::NONE, reason as u16, vec![]);
@@ -117,7 +117,7 @@ impl Model {
         if request.plan != self.config.plan {
             return nack(NackReason::StalePlan);
         }
-        if request.view != self.config.view {
+        if request.view != self.config.view_on_wire() {
             return nack(NackReason::StaleView);
         }
         if matches!(request.kind, Kind::Push | Kind::Pull) && request.worker >= self.config.flows {
@@ -203,7 +203,7 @@ impl Model {
                 }
                 let filled =
                     entries.iter().zip(taken).map(|(entry, value)| Entry { value, ..*entry }).collect();
-                let (view, durable) = (self.config.view, self.durable);
+                let (view, durable) = (self.config.view_on_wire(), self.durable);
                 let header = Header {
                     kind: Kind::Drain,
                     flags: Flags::VALUES,

@@ -11,6 +11,8 @@ pub(crate) type TestPipeline = Pipeline<Vec<Region<Vec<u32>>>, Vec<u32>>;
 pub(crate) const JOB: u16 = 5;
 pub(crate) const PLAN: u16 = 3;
 pub(crate) const VIEW: u16 = 9;
+/// Its whole number.
+pub(crate) const VIEW_ID: u64 = (5 << 16) + VIEW as u64;
 
 pub(crate) fn region(config: RegionConfig) -> Region<Vec<u32>> {
     let memory = RegionMemory::allocate(&config, |words| vec![0; words]);
@@ -26,7 +28,7 @@ pub(crate) fn small_config() -> RegionConfig {
         job: JOB,
         region: 0,
         plan: PLAN,
-        view: VIEW,
+        view: VIEW_ID,
         lanes: 1,
         cells: 3,
         flows: 2,
@@ -47,7 +49,7 @@ pub(crate) fn any_config(region: u8) -> impl Strategy<Value = RegionConfig> {
             job: JOB,
             region,
             plan: PLAN,
-            view: VIEW,
+            view: VIEW_ID,
             lanes,
             cells,
             flows,

@@ -2,7 +2,9 @@
 
 use libra_dataplane::{Counters, Flags, Header, Kind, NackReason, Region, RegionConfig};
 
-use crate::scene::{JOB, PLAN, TestPipeline, VIEW, answer, entries, header, pipeline, small_config, write};
+use crate::scene::{
+    JOB, PLAN, TestPipeline, VIEW, VIEW_ID, answer, entries, header, pipeline, small_config, write,
+};
 
 const REQUESTS: [Kind; 4] = [Kind::Push, Kind::Pull, Kind::Install, Kind::Drain];
 
@@ -117,7 +119,7 @@ fn packets_without_a_region_are_answered_with_their_view() {
 
 #[test]
 fn acknowledgements_of_regions_in_different_views_stay_apart() {
-    let moved = RegionConfig { region: 1, view: VIEW + 1, ..small_config() };
+    let moved = RegionConfig { region: 1, view: VIEW_ID + 1, ..small_config() };
     let mut pipeline = pipeline(&[small_config(), moved]);
     let to_moved = |seq| write(Header { region: 1, view: VIEW + 1, ..header(Kind::Push, 0, seq) }, &[]);
     let mut burst = [push(0), push(1), to_moved(2), to_moved(3)];

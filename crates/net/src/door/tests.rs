@@ -2,7 +2,7 @@
 
 use std::net::Ipv4Addr;
 
-use libra_proto::{Answered, Cluster, Hello, HotPath, Join, Kind, Peer, Rejoin, VERSION};
+use libra_proto::{Answered, Cluster, Hello, HotPath, Join, Kind, Pass, Peer, Rejoin, TagKind, VERSION};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 use super::*;
@@ -62,7 +62,13 @@ fn frame(message: &Message) -> Vec<u8> {
 }
 
 fn hello() -> Message {
-    Message::Hello(Hello { instance: 1, from: Peer::Worker(3), to: 0, answered: Answered::default() })
+    Message::Hello(Hello {
+        pass: Pass::default(),
+        instance: 1,
+        from: Peer::Worker(3),
+        to: 0,
+        answered: Answered::default(),
+    })
 }
 
 /// A worker that joins.
@@ -76,6 +82,7 @@ pub(crate) fn join() -> Join {
         receive_bytes: 0,
         is_restartable: false,
         is_slow: false,
+        tags: TagKind::Off,
     }
 }
 
@@ -89,6 +96,7 @@ fn rejoin(bytes: usize) -> Message {
         join,
         instance: 1,
         you: Peer::Server(0),
+        pass: Pass::default(),
         share: 0,
         view: 1,
         barriers: 0,

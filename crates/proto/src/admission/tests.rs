@@ -3,6 +3,7 @@
 use core::net::SocketAddr;
 
 use super::*;
+use crate::authentication::{Pass, TagKind};
 use crate::bulk::Bulk;
 use crate::message::{
     AckedSet, Answered, ColdPush, Drained, Hello, Join, Kind, Message, Rejoin, Replay, RoundContents, VERSION,
@@ -27,14 +28,23 @@ fn first_messages_are_short_but_for_a_server_that_returns() {
         receive_bytes: u32::MAX,
         is_restartable: true,
         is_slow: true,
+        tags: TagKind::Mac,
     };
     let you = Peer::Worker(u16::MAX);
     let answered = Answered { newest: u64::MAX, count: u64::MAX };
-    let hello = Message::Hello(Hello { instance: u64::MAX, from: you, to: u16::MAX, answered }).encode();
+    let hello = Message::Hello(Hello {
+        pass: Pass::default(),
+        instance: u64::MAX,
+        from: you,
+        to: u16::MAX,
+        answered,
+    })
+    .encode();
     let rejoin = Rejoin {
         join: join.clone(),
         instance: u64::MAX,
         you,
+        pass: Pass::default(),
         share: u16::MAX,
         view: u64::MAX,
         barriers: u64::MAX,

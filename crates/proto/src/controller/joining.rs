@@ -53,6 +53,9 @@ impl Controller {
         if let Some(refusal) = self.refuses_shard(join, address) {
             return self.refuse(link, &refusal);
         }
+        if let Some(refusal) = self.refuses_tags(join) {
+            return self.refuse(link, &refusal);
+        }
         // A caller that has a place gets no second one. A number that was looked for and not given would be lost, as none is given twice.
         let place = if caller.peer.is_none() { self.free_place(kind, address) } else { None };
         let Some((peer, share)) = place else {
@@ -94,6 +97,13 @@ impl Controller {
         if kind == Kind::Switch {
             member.standby = self.phase == Phase::Running || self.missing().switches == 0;
             if self.phase == Phase::Gathering {
+                // One kind for all switches: the least that any of them can do.
+                let before = core::mem::replace(&mut self.cluster.hot_path.tags, join.tags);
+                let tags = before.min(join.tags);
+                self.cluster.hot_path.tags = tags;
+                if tags != before {
+                    self.events.push_back(ControllerEvent::TagsReduced { peer, tags });
+                }
                 let workers = u32::from(self.sizes.workers.max(1));
                 let room = join.receive_bytes / RECEIVE_BYTES_OF_A_PACKET / workers;
                 let in_flight_max = &mut self.cluster.hot_path.packets_in_flight_max;
@@ -140,6 +150,22 @@ impl Controller {
         let (there, known) = *self.server_processes().get(&address)?;
         (known != shards || there >= known)
             .then(|| format!("the server at {address} has {there} of {known} shards, and no other"))
+    }
+
+    /// Returns the reason why a switch cannot be in the job, as it cannot do the tags that packets have, or must have.
+    fn refuses_tags(&self, join: &Join) -> Option<String> {
+        let asked = self.cluster.hot_path.tags;
+        if join.kind != Kind::Switch || join.tags >= asked {
+            return None;
+        }
+        let can = join.tags;
+        match self.phase {
+            Phase::Gathering if self.requires_macs => Some(format!(
+                "the data plane of this switch has tags {can} and no MACs, which the job requires: start the controller with --packet-tags auto"
+            )),
+            Phase::Gathering => None,
+            _ => Some(format!("packets of this job have tags {asked}, and this switch can do {can} at best")),
+        }
     }
 
     /// Numbers the servers from 0, without the gaps that shards left which went before the job has begun, and notes their addresses.

@@ -9,6 +9,7 @@ use super::{
     HEARTBEAT_TIMEOUT, RETURN_MAX, SERVER_RETURN_MAX, SLOW_VIEW_MAX, SWITCH_HEARTBEAT_TIMEOUT,
     SWITCH_RETURN_MAX, VIEW_MAX,
 };
+use crate::authentication::Pass;
 use crate::cluster::Peer;
 use crate::message::Kind;
 use crate::role::Link;
@@ -71,6 +72,8 @@ pub(super) struct Member {
     pub(super) is_slow: bool,
     /// It has described the job, as the others do (rule M19).
     pub(super) has_proposed: bool,
+    /// The pass that it has shown to this controller, which could not check it yet.
+    pub(super) pass: Pass,
 }
 
 impl Member {
@@ -102,6 +105,7 @@ impl Member {
             is_restartable: false,
             is_slow: false,
             has_proposed: false,
+            pass: Pass::default(),
         }
     }
 

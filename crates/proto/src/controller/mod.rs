@@ -31,6 +31,7 @@ use self::members::{Member, kind_of};
 use self::proposals::Description;
 use self::restoring::Restarted;
 use self::view_messages::ViewMessages;
+use crate::authentication::TagKind;
 use crate::cluster::{Cluster, Peer};
 use crate::dial::CONNECT_TIMEOUT;
 use crate::message::{Kind, Message, Restoring, brief};
@@ -81,6 +82,13 @@ pub enum ControllerEvent {
         remote: SocketAddr,
         /// Number of members of each kind that are still missing.
         missing: Sizes,
+    },
+    /// A switch can do less than MACs, and so packets have other tags.
+    TagsReduced {
+        /// The switch.
+        peer: Peer,
+        /// The tags that packets have now.
+        tags: TagKind,
     },
     /// All members are there and were sent the start.
     Started,
@@ -154,6 +162,8 @@ pub struct Outcome {
     pub statistics: Vec<(Peer, Statistics)>,
     /// The gradients that servers refused, by server, worker and table; a bounded number of them (rule C11).
     pub refusals: Vec<Refusal>,
+    /// The tags that packets of the hot path had.
+    pub tags: TagKind,
 }
 
 impl Outcome {
@@ -225,6 +235,8 @@ struct Recovery {
 pub struct Controller {
     sizes: Sizes,
     cluster: Cluster,
+    /// Switches that cannot do MACs are refused.
+    requires_macs: bool,
     description: Description,
     /// The messages about it that members are sent.
     view_messages: ViewMessages,
@@ -291,6 +303,7 @@ impl Controller {
         Self {
             sizes,
             cluster: Cluster { shares: sizes.workers, servers, ..cluster },
+            requires_macs: false,
             description: Description::Own,
             view_messages: ViewMessages::default(),
             limits: HealthLimits::default(),
@@ -323,6 +336,13 @@ impl Controller {
             actions: VecDeque::new(),
             events: VecDeque::new(),
         }
+    }
+
+    /// The same, which refuses switches whose data plane has no MACs. The job must have a [secret](Cluster::with_secret).
+    #[must_use]
+    pub fn requiring_macs(mut self) -> Self {
+        self.requires_macs = true;
+        self
     }
 
     /// The same, with other limits for the health of switches.

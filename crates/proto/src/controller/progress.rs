@@ -86,7 +86,8 @@ impl Controller {
             let mut statistics: Vec<_> = present.chain(self.departed.iter().copied()).collect();
             statistics.sort_unstable_by_key(|(peer, _)| *peer);
             let refusals = self.refusals.values().cloned().collect();
-            self.events.push_back(ControllerEvent::Finished(Outcome { reports, statistics, refusals }));
+            let tags = self.cluster.hot_path.tags;
+            self.events.push_back(ControllerEvent::Finished(Outcome { reports, statistics, refusals, tags }));
         }
     }
 

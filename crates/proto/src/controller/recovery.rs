@@ -46,6 +46,11 @@ impl Controller {
                     .refuse(link, &format!("the job of {peer} is over: another one runs at this controller")),
             };
         }
+        // A controller that takes over has nothing to check it by yet, and does that when its servers are back.
+        let has_cluster = !matches!(self.phase, Phase::Gathering | Phase::Recovering);
+        if has_cluster && !self.cluster.admits(peer, Peer::Controller, rejoin.pass) {
+            return self.refuse(link, &format!("{peer} has another pass than this caller"));
+        }
         if let Some(reason) = rejoin.cluster.as_deref().and_then(unsound) {
             return self.refuse(link, reason);
         }
@@ -176,7 +181,7 @@ impl Controller {
     }
 
     pub(super) fn recover(&mut self, now: Instant, link: Link, rejoin: Rejoin, remote: SocketAddr) {
-        let Rejoin { join, you, share, view, barriers, cluster, instance: _ } = rejoin;
+        let Rejoin { join, you, pass, share, view, barriers, cluster, instance: _ } = rejoin;
         self.barrier = self.barrier.max(barriers);
         let instance = self.cluster.instance;
         let newest = self.cluster.view.number;
@@ -190,6 +195,7 @@ impl Controller {
         member.viewed = view;
         member.is_restartable = join.is_restartable && self.cluster.durability.needs_disk();
         member.is_slow = join.is_slow;
+        member.pass = pass;
         if let Some(before) = self.members.insert(you, member).and_then(|member| member.link) {
             self.hang_up(before);
         }
@@ -198,8 +204,27 @@ impl Controller {
         }
     }
 
+    /// Forgets callers that are not the members that they claim to be, once a server has brought what passes are checked by (rule S7).
+    fn refuse_impostors(&mut self) {
+        if self.recovery.is_none() || self.cluster.view.number == 0 {
+            return;
+        }
+        let is_impostor = |(&peer, member): (&Peer, &Member)| {
+            let is_admitted = self.cluster.admits(peer, Peer::Controller, member.pass);
+            (!is_admitted).then_some((peer, member.link))
+        };
+        let impostors: Vec<(Peer, Option<Link>)> = self.members.iter().filter_map(is_impostor).collect();
+        for (peer, link) in impostors {
+            self.members.remove(&peer);
+            if let Some(link) = link {
+                self.refuse(link, &format!("{peer} has another pass than this caller"));
+            }
+        }
+    }
+
     /// Goes on once all servers are back, and all others are, too, or had the time.
     pub(super) fn end_recovery(&mut self, now: Instant) {
+        self.refuse_impostors();
         let Some(recovery) = &mut self.recovery else { return };
         recovery.switches_until.take_if(|until| *until <= now);
         recovery.workers_until.take_if(|until| *until <= now);

@@ -15,5 +15,6 @@ mod restoring;
 mod rivals;
 mod shards;
 mod strangers;
+mod tags;
 mod timeouts;
 mod views;

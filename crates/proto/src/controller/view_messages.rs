@@ -1,6 +1,8 @@
-//! The messages about the cluster in its present view that members are sent: made once for each kind, since they are many.
+//! The messages about the cluster in its present view that members are sent: made once for each kind, since they are many, but for what has
+//! secrets of one member.
 
-use crate::cluster::{Cluster, View};
+use super::members::kind_of;
+use crate::cluster::{Cluster, Peer, View};
 use crate::message::Kind;
 use crate::shared::Shared;
 
@@ -28,13 +30,21 @@ impl ViewMessages {
     }
 
     /// For a member that has started.
-    pub(super) fn view(&mut self, cluster: &Cluster, kind: Kind) -> Shared<View> {
-        self.of(kind).view.get_or_insert_with(|| cluster.view.of(kind).into()).clone()
+    pub(super) fn view(&mut self, cluster: &Cluster, member: Peer) -> Shared<View> {
+        let make = || cluster.view_of(member).into();
+        // The paths of each worker have secrets of their own.
+        if cluster.secret.is_some() && matches!(member, Peer::Worker(_)) {
+            return make();
+        }
+        self.of(kind_of(member)).view.get_or_insert_with(make).clone()
     }
 
     /// For one that starts.
-    pub(super) fn cluster(&mut self, cluster: &Cluster, kind: Kind) -> Shared<Cluster> {
-        let make = || Cluster { view: cluster.view.of(kind), ..cluster.clone() }.into();
-        self.of(kind).cluster.get_or_insert_with(make).clone()
+    pub(super) fn cluster(&mut self, cluster: &Cluster, member: Peer) -> Shared<Cluster> {
+        let make = || cluster.of(member).into();
+        if cluster.secret.is_some() && !matches!(member, Peer::Server(_)) {
+            return make();
+        }
+        self.of(kind_of(member)).cluster.get_or_insert_with(make).clone()
     }
 }

@@ -4,7 +4,7 @@ use core::time::Duration;
 
 use super::assignment::{Candidate, assign};
 use super::health::PROBE_INTERVAL;
-use super::members::{Complaint, Member, kind_of};
+use super::members::{Complaint, Member};
 use super::view_messages::ViewMessages;
 use super::{Controller, ControllerEvent, Phase, RETIREMENT_MAX, Retirement, SLOW_VIEW_MAX, Step, VIEW_MAX};
 use crate::cluster::Peer;
@@ -109,12 +109,11 @@ impl Controller {
     pub(super) fn send_view(&mut self, peer: Peer) {
         let barrier = self.barrier;
         let Some(member) = self.members.get_mut(&peer).filter(|member| member.link.is_some()) else { return };
-        let kind = kind_of(peer);
         let message = if core::mem::replace(&mut member.started, true) {
-            Message::View(self.view_messages.view(&self.cluster, kind))
+            Message::View(self.view_messages.view(&self.cluster, peer))
         } else {
             member.start_view = self.cluster.view.number;
-            let (share, cluster) = (member.share, self.view_messages.cluster(&self.cluster, kind));
+            let (share, cluster) = (member.share, self.view_messages.cluster(&self.cluster, peer));
             Message::Start(Box::new(Start { you: peer, share, barrier, cluster }))
         };
         self.send(peer, message);

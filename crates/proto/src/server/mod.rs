@@ -237,6 +237,9 @@ impl Server {
         if !is_caller || !shard.cluster.contains(hello.from) {
             return Err(ProtocolViolation);
         }
+        if !shard.cluster.admits(hello.from, Peer::Server(shard.number), hello.pass) {
+            return Err(ProtocolViolation);
+        }
         if self.callers.get(&link).is_some_and(|known| *known != hello.from) {
             return Err(ProtocolViolation);
         }

@@ -131,6 +131,7 @@ impl Shard {
         if number >= shards {
             return Err(format!("there are only {shards} servers"));
         }
+        cluster.check()?;
         let of = libra_plan::Shard::new(number, shards);
         let store = Store::of_shard(cluster.tables.clone(), cluster.seed, of);
         let mut store = store.map_err(|error| error.to_string())?;
@@ -139,7 +140,6 @@ impl Shard {
             let limited = store.limit_memory(bytes, file);
             limited.map_err(|error| describe(&error.into(), process_shards))?;
         }
-        cluster.check()?;
         let placement = cluster.placement().map_err(|error| error.to_string())?;
         let layouts = placement.iter().flat_map(|placement| placement.regions_of(number));
         let region = |layout: &RegionLayout| Region {

@@ -6,17 +6,18 @@ use core::time::Duration;
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
-use libra_dataplane::BankPackets;
 use libra_dataplane::mutants::{Mutant, is_enabled};
+use libra_dataplane::{BankPackets, BodyKey};
 use libra_plan::RegionLayout;
 
+use crate::authentication::{Pass, Secret};
 use crate::bulk::Bulk;
-use crate::cluster::{Cluster, Ownership, View};
+use crate::cluster::{Cluster, Ownership, Peer, View};
 use crate::message::{Adopted, Changed, Committed, Drained, Message, RoundContents, SlotValues};
 use crate::region::{self, Round};
 use crate::role::Outgoing;
 use crate::statistics::SwitchStatistics;
-use crate::switch::plane::Plane;
+use crate::switch::plane::{Plane, WorkerPath};
 use crate::time::Instant;
 
 /// Time in which a shard may commit a round before the switch gives its regions up: another may reach the shard.
@@ -63,6 +64,10 @@ pub(super) struct Agent<P> {
     retired_after: u64,
     /// Number of the order that it must have done before this switch acts on the newest view.
     viewed_after: u64,
+    /// The workers of the view, as the plane has them.
+    workers: BTreeMap<u16, WorkerPath>,
+    /// The key of the tags of all of them, in a job with a secret.
+    body_key: Option<Arc<BodyKey>>,
     answers: Outgoing,
     outbox: VecDeque<PendingMessage>,
     /// Counts of what the plane does not count.
@@ -105,6 +110,8 @@ impl<P: Plane> Agent<P> {
             retiring: false,
             retired_after: 0,
             viewed_after: 0,
+            workers: BTreeMap::new(),
+            body_key: cluster.secret.as_ref().map(Secret::body_key),
             answers: Outgoing::default(),
             outbox: VecDeque::new(),
             statistics: SwitchStatistics::default(),
@@ -112,6 +119,28 @@ impl<P: Plane> Agent<P> {
         };
         agent.enter(view);
         Ok(agent)
+    }
+
+    /// The evidence for a server that this switch calls.
+    pub(super) fn pass(&self, from: Peer, to: u16) -> Pass {
+        self.cluster.pass(from, Peer::Server(to))
+    }
+
+    /// Tells the plane the workers of a view, and the tags of their packets.
+    fn set_workers(&mut self, workers: &BTreeMap<u16, SocketAddr>) {
+        let kind = self.cluster.hot_path.tags;
+        let secret = self.cluster.secret.as_ref();
+        let path = |(&worker, &address): (&u16, &SocketAddr)| {
+            // A number is never given twice, so tags stay.
+            let known = self.workers.get(&worker).and_then(|known| known.tags.clone());
+            let derive = || {
+                let body_key = self.body_key.as_ref()?;
+                secret?.path(worker).tags_with_body_key(kind, body_key)
+            };
+            (worker, WorkerPath { address, tags: known.or_else(derive) })
+        };
+        self.workers = workers.iter().map(path).collect();
+        self.plane.set_workers(&self.workers);
     }
 
     pub(super) fn instance(&self) -> u64 {
@@ -152,7 +181,7 @@ impl<P: Plane> Agent<P> {
         if view.number <= self.cluster.view.number {
             return;
         }
-        self.plane.set_workers(&view.workers);
+        self.set_workers(&view.workers);
         for index in 0..self.layouts.len() {
             let (region, shard) = (self.layouts[index].region, self.layouts[index].shard);
             let ownership = view.ownership(region);
@@ -426,7 +455,9 @@ fn counts(counters: &libra_dataplane::Counters) -> SwitchStatistics {
         duplicates: counters.duplicates,
         retransmits: counters.retransmits,
         refused: counters.refused(),
-        malformed: counters.dropped(),
+        malformed: counters.dropped() - counters.forged - counters.stale,
+        forged: counters.forged,
+        stale: counters.stale,
         ..SwitchStatistics::default()
     }
 }

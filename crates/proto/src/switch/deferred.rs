@@ -9,10 +9,11 @@ use std::collections::{BTreeMap, VecDeque};
 
 use libra_dataplane::{BankPackets, Counters, RegionConfig};
 
+use crate::authentication::TagKind;
 use crate::message::{RoundContents, SlotValues};
 use crate::region::Round;
 use crate::role::Outgoing;
-use crate::switch::plane::{Plane, Progress};
+use crate::switch::plane::{Plane, Progress, WorkerPath};
 
 /// A request of an agent to a plane.
 #[derive(Debug, Clone)]
@@ -24,8 +25,8 @@ pub enum Order {
     },
     /// See [`Plane::set_workers`].
     SetWorkers {
-        /// Address from which each of them sends.
-        workers: BTreeMap<u16, SocketAddr>,
+        /// Each of them.
+        workers: BTreeMap<u16, WorkerPath>,
     },
     /// See [`Plane::open`].
     Open {
@@ -128,6 +129,11 @@ impl<P: Plane> Executor<P> {
         &mut self.plane
     }
 
+    /// The best tags that the plane can check and make.
+    pub fn tags(&self) -> TagKind {
+        self.plane.tags()
+    }
+
     /// Returns true if a region is open.
     pub fn has_regions(&self) -> bool {
         !self.opened.is_empty()
@@ -191,6 +197,9 @@ pub trait Device {
     /// The reason, and the remedy.
     fn check(&self, config: &RegionConfig) -> Result<(), String>;
 
+    /// The best tags that its plane can check and make.
+    fn tags(&self) -> TagKind;
+
     /// Takes an order.
     fn order(&mut self, order: Order);
 
@@ -235,8 +244,12 @@ impl<D: Device> Plane for DeferredPlane<D> {
         self.order(Order::Begin { job });
     }
 
-    fn set_workers(&mut self, workers: &BTreeMap<u16, SocketAddr>) {
+    fn set_workers(&mut self, workers: &BTreeMap<u16, WorkerPath>) {
         self.order(Order::SetWorkers { workers: workers.clone() });
+    }
+
+    fn tags(&self) -> TagKind {
+        self.device.tags()
     }
 
     fn check(&self, config: &RegionConfig) -> Result<(), String> {

@@ -11,7 +11,7 @@ use std::collections::VecDeque;
 
 use self::agent::Agent;
 pub use self::deferred::{DeferredPlane, Device, Executor, Order, Report};
-pub use self::plane::{Plane, Progress, SoftPlane};
+pub use self::plane::{Plane, Progress, SoftPlane, WorkerPath};
 use crate::cluster::Peer;
 use crate::dial::Dial;
 use crate::membership::{Membership, MembershipEvent};
@@ -57,6 +57,7 @@ impl<P: Plane> Switch<P> {
         if plane.is_slow() {
             membership.set_slow_device();
         }
+        membership.set_tags(plane.tags());
         Self {
             membership,
             number: 0,
@@ -189,7 +190,8 @@ impl<P: Plane> Role for Switch<P> {
                 dial.opened();
                 let from = Peer::Switch(self.number);
                 let to = u16::try_from(server).expect("servers are numbered by u16");
-                let hello = Hello { instance: agent.instance(), from, to, answered: Answered::default() };
+                let (instance, pass) = (agent.instance(), agent.pass(from, to));
+                let hello = Hello { instance, from, pass, to, answered: Answered::default() };
                 self.actions.push_back(Action::Send { link, message: Message::Hello(hello) });
                 agent.reconnected(to);
             }

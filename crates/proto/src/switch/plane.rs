@@ -7,6 +7,7 @@ use foldhash::fast::FixedState;
 use hashbrown::HashMap;
 use libra_dataplane::{BankPackets, Counters, Pipeline, RegionConfig, Sender};
 
+use crate::authentication::{PathTags, TagKind};
 use crate::message::{AckedSet, RoundContents, SlotValues};
 use crate::region::{self, Round, SoftRegion, acked_set};
 use crate::role::Outgoing;
@@ -21,8 +22,13 @@ pub trait Plane {
     /// Forgets everything, and takes packets of this job from now on.
     fn begin(&mut self, job: u16);
 
-    /// Sets the workers and their addresses: packets from elsewhere are not taken (rule W4).
-    fn set_workers(&mut self, workers: &BTreeMap<u16, SocketAddr>);
+    /// Sets the workers: packets from other addresses are not taken (rule W4), nor those without the right tag (rule A3).
+    fn set_workers(&mut self, workers: &BTreeMap<u16, WorkerPath>);
+
+    /// The best tags that it can check and make.
+    fn tags(&self) -> TagKind {
+        TagKind::Mac
+    }
 
     /// Checks that it can hold a region like this. The agent asks for all regions of the job before it reports that it is there.
     ///
@@ -98,6 +104,22 @@ pub trait Plane {
     }
 }
 
+/// A worker as a data plane needs it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct WorkerPath {
+    /// The address from which it sends.
+    pub address: SocketAddr,
+    /// The tags of its packets and of their answers, in a job with keys.
+    pub tags: Option<PathTags>,
+}
+
+impl From<SocketAddr> for WorkerPath {
+    /// A worker of a job without keys.
+    fn from(address: SocketAddr) -> Self {
+        Self { address, tags: None }
+    }
+}
+
 /// Number of requests of an agent to its plane, and the number of those, in their order, that are done.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Progress {
@@ -112,8 +134,8 @@ pub struct Progress {
 pub struct SoftPlane {
     job: u16,
     pipeline: Pipeline<Vec<SoftRegion>, Vec<u32>>,
-    /// Addresses from which workers send, and their places.
-    senders: HashMap<SocketAddr, Sender, FixedState>,
+    /// Addresses from which workers send, their places, and their tags.
+    senders: HashMap<SocketAddr, (Sender, Option<PathTags>), FixedState>,
     /// The window of each worker in each region.
     places: Places,
     /// Those that have one and are there no more.
@@ -194,7 +216,7 @@ impl Plane for SoftPlane {
         *self = Self { job, ..Self::default() };
     }
 
-    fn set_workers(&mut self, workers: &BTreeMap<u16, SocketAddr>) {
+    fn set_workers(&mut self, workers: &BTreeMap<u16, WorkerPath>) {
         self.leaving = self.places.workers().filter(|worker| !workers.contains_key(worker)).collect();
         self.free_places();
         for &worker in workers.keys() {
@@ -202,9 +224,9 @@ impl Plane for SoftPlane {
                 self.give_place(worker);
             }
         }
-        let sender = |(&worker, &address): (&u16, &SocketAddr)| {
+        let sender = |(&worker, path): (&u16, &WorkerPath)| {
             let flow = self.places.of(worker).expect("it was given one");
-            (address, Sender { job: self.job, worker, flow })
+            (path.address, (Sender { job: self.job, worker, flow }, path.tags.clone()))
         };
         self.senders = workers.iter().map(sender).collect();
     }
@@ -277,11 +299,12 @@ impl Plane for SoftPlane {
         answers: &mut Outgoing,
     ) {
         // The address alone identifies the worker (rule W4).
-        let Some(&sender) = self.senders.get(&from) else {
+        let Some((sender, tags)) = self.senders.get(&from) else {
             self.unknown_senders += 1;
             return;
         };
-        self.pipeline.process_burst(sender, datagrams.chunks_mut(stride.max(1)), |answer| {
+        let tags = tags.as_ref().map(PathTags::tags);
+        self.pipeline.process_tagged_burst(*sender, tags, datagrams.chunks_mut(stride.max(1)), |answer| {
             answers.push(from, answer);
         });
     }

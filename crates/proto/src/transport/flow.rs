@@ -4,7 +4,7 @@ use core::ops::Range;
 use std::collections::VecDeque;
 
 use libra_dataplane::mutants::{Mutant, is_enabled};
-use libra_dataplane::{Header, WINDOW, round_newer};
+use libra_dataplane::{BodyHash, Direction, Header, Tags, WINDOW, round_newer, set_tag};
 
 use super::probes::PROBES_BEGIN;
 use super::sent_packets::Transmission;
@@ -46,6 +46,9 @@ impl State {
 pub(crate) struct Packet {
     pub(crate) bytes: Vec<u8>,
     pub(crate) packet_rows: PacketRows,
+    /// The hash of its entries under the key of the switch that has the region now, once it was sent: tags of the same packet differ in its
+    /// header alone.
+    pub(crate) body_hash: Option<BodyHash>,
     pub(crate) state: State,
     /// The newest time that it was sent to the switch that has the region now; its order is 0 before that.
     pub(crate) sent: Transmission,
@@ -61,6 +64,13 @@ pub(crate) struct Packet {
 }
 
 impl Packet {
+    /// Gives it the tag of its present header, in a region that its switch holds since this view.
+    pub(super) fn sign(&mut self, tags: Tags<'_>, since: u64) {
+        let (header, body) = self.bytes.split_first_chunk_mut().expect("the worker built this packet itself");
+        let hash = *self.body_hash.get_or_insert_with(|| tags.body_hash(body));
+        set_tag(header, tags.tag(Direction::Up, header, since, hash));
+    }
+
     /// Returns true if an answer to it could be no copy of an earlier one (rule T17).
     pub(super) const fn is_sole(&self) -> bool {
         self.transmissions == 1 && !self.is_refused
@@ -147,6 +157,7 @@ impl Flow {
     pub(crate) fn append(&mut self, bytes: Vec<u8>, packet_rows: PacketRows) {
         assert!(!self.is_exhausted(), "the caller asks is_exhausted before it builds packets");
         let packet = Packet {
+            body_hash: None,
             bytes,
             packet_rows,
             state: State::Queued,
@@ -278,10 +289,14 @@ impl Flow {
         packet.state = State::Done;
         spare.push(core::mem::take(&mut packet.bytes));
         self.pop_done();
+        Some(news)
+    }
+
+    /// Numbers from the start again, if half of the numbers are used and none of them is on its way.
+    pub(crate) fn renumber(&mut self) {
         if self.packets.is_empty() && self.first - self.numbers.start >= RENUMBER_AFTER {
             self.restart();
         }
-        Some(news)
     }
 
     fn pop_done(&mut self) {

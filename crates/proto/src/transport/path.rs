@@ -4,7 +4,7 @@ use core::net::SocketAddr;
 use core::time::Duration;
 use std::collections::VecDeque;
 
-use libra_dataplane::{Flags, HEADER_BYTES, Header, Kind, WINDOW};
+use libra_dataplane::{Direction, Flags, HEADER_BYTES, Header, Kind, WINDOW};
 
 mod answers;
 
@@ -18,6 +18,7 @@ use super::probe_backoff::PROBE_INTERVAL;
 use super::region::{FlowKind, PacketRef, RegionFlows};
 use super::rtt::Rtt;
 use super::sent_packets::{SentPackets, Transmission};
+use crate::authentication::PathTags;
 use crate::role::Outgoing;
 use crate::statistics::WorkerStatistics;
 use crate::time::Instant;
@@ -39,6 +40,8 @@ pub(crate) struct Identity {
 pub(crate) struct Path {
     address: SocketAddr,
     identity: Identity,
+    /// The tags of packets and answers, in a job with keys.
+    tags: Option<PathTags>,
     undurable_max: u32,
     rtt: Rtt,
     in_flight: usize,
@@ -72,6 +75,7 @@ impl Path {
         Self {
             address,
             identity,
+            tags: None,
             undurable_max: bounds.undurable,
             rtt: Rtt::new(),
             in_flight: 0,
@@ -92,6 +96,11 @@ impl Path {
         }
     }
 
+    /// The same with tags.
+    pub(crate) fn with_tags(self, tags: Option<PathTags>) -> Self {
+        Self { tags, ..self }
+    }
+
     pub(crate) fn address(&self) -> SocketAddr {
         self.address
     }
@@ -107,8 +116,11 @@ impl Path {
     }
 
     /// The region is held by this path's switch from now on, under this view: everything that is not durable is sent to it.
-    pub(crate) fn put(&mut self, region: u8, mut flows: RegionFlows, view: u16) {
+    pub(crate) fn put(&mut self, region: u8, mut flows: RegionFlows, view: u64) {
         flows.view = view;
+        let view = flows.view_on_wire();
+        // No answer of before has the tag of one in this view.
+        flows.pull.renumber();
         (flows.sent_packets, flows.probe_at) = (SentPackets::default(), None);
         flows.probes.forget();
         flows.durable = None;
@@ -123,6 +135,7 @@ impl Path {
             debug_assert_eq!(in_flight, 0, "take has taken them back");
             for (seq, packet) in flow.needed() {
                 flow::edit_header(&mut packet.bytes, |header| (header.view, header.seq) = (view, seq));
+                packet.body_hash = None;
             }
             let references = seqs.into_iter().map(|seq| PacketRef { region, kind, seq });
             self.queue(kind).extend(references);
@@ -167,7 +180,7 @@ impl Path {
     /// The header of the next packet of kind PUSH or PULL into a region, for its owner to fill in flags and entries, and memory for it.
     pub(crate) fn begin(&mut self, region: u8, kind: Kind) -> (Header, Vec<u8>) {
         let flows = self.flows(region);
-        let (view, seq) = (flows.view, flows.flow(FlowKind::of(kind)).next());
+        let (view, seq) = (flows.view_on_wire(), flows.flow(FlowKind::of(kind)).next());
         (Header { view, ..self.header(kind, region, seq) }, self.spare.pop().unwrap_or_default())
     }
 
@@ -331,9 +344,12 @@ impl Path {
     pub(crate) fn poll_transmit(&mut self, now: Instant, outgoing: &mut Outgoing) {
         while let Some(region) = self.probes.pop() {
             let Some(Some(flows)) = self.regions.get_mut(usize::from(region)) else { continue };
-            let (view, seq) = (flows.view, flows.probes.send(now, FRESH_FOR));
+            let (view, since, seq) = (flows.view_on_wire(), flows.view, flows.probes.send(now, FRESH_FOR));
             let mut bytes = [0; HEADER_BYTES];
             Header { view, ..self.header(Kind::Pull, region, seq) }.emit(&mut bytes);
+            if let Some(tags) = &self.tags {
+                tags.tags().sign(Direction::Up, &mut bytes, since);
+            }
             outgoing.push(self.address, &bytes);
         }
         self.take_fast_losses();
@@ -360,7 +376,7 @@ impl Path {
         let probe_timeout = self.rtt.probe_timeout();
         // Were it lost once more, the flow would stand still by rule T2 until that is noticed (rule T16).
         let is_large = self.window.packets() > WINDOW / 4;
-        let flows = self.flows(reference.region);
+        let flows = self.regions[usize::from(reference.region)].as_mut().expect("it has the packet");
         let flow = flows.flow(reference.kind);
         if flow.packet(reference.seq).is_none_or(|packet| packet.state != State::Queued) {
             return true;
@@ -368,13 +384,16 @@ impl Path {
         if !flow.may_send(reference.seq, undurable_max) {
             return false;
         }
-        let sent = flows.sent_packets.send(now, reference);
+        let (sent, since) = (flows.sent_packets.send(now, reference), flows.view);
         let packet = flows.flow(reference.kind).packet(reference.seq).expect("it was there a moment ago");
         let again = packet.transmissions > 0;
         if again {
             flow::edit_header(&mut packet.bytes, |header| {
                 header.flags = header.flags.with(Flags::RETRANSMIT)
             });
+        }
+        if let Some(tags) = &self.tags {
+            packet.sign(tags.tags(), since);
         }
         packet.transmissions += 1;
         packet.sent = sent;

@@ -38,8 +38,8 @@ pub(super) struct PacketRef {
 pub(crate) struct RegionFlows {
     pub(crate) push: Flow,
     pub(crate) pull: Flow,
-    /// Under which view packets go, and answers count.
-    pub(super) view: u16,
+    /// The number of the view since which the switch holds the region: packets have its lower 16 bits, and tags cover all of it.
+    pub(super) view: u64,
     /// The newest round that was reported as durable, while a packet waits for one. Serial numbers compare rightly while they are close, and a
     /// flow that waits for none may be away for longer than they last (rule T9).
     pub(super) durable: Option<u16>,
@@ -63,6 +63,11 @@ impl RegionFlows {
             probe_backoff: ProbeBackoff::default(),
             probes: Probes::default(),
         }
+    }
+
+    /// The view as packets carry it.
+    pub(super) fn view_on_wire(&self) -> u16 {
+        (self.view & 0xffff) as u16
     }
 
     pub(super) fn flow(&mut self, kind: FlowKind) -> &mut Flow {

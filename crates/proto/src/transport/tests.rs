@@ -5,6 +5,7 @@ mod congestion;
 mod harness;
 mod moves;
 mod moving_harness;
+mod tags;
 
 use core::time::Duration;
 use std::collections::BTreeMap;
@@ -561,7 +562,7 @@ fn a_switch_that_acts_on_a_newer_view_is_not_unreachable() {
             let probe = harness.ask(READABLE);
             let round = NackReason::StaleView as u16;
             let refusal = header(Kind::Nack, Flags::NONE, READABLE, probe);
-            harness.deliver(&Header { view: harness::VIEW + 1, round, ..refusal }.to_bytes());
+            harness.deliver(&Header { view: harness::VIEW_ON_WIRE + 1, round, ..refusal }.to_bytes());
         }
         assert!(!harness.path.take_unreachable(harness.now));
     }

@@ -10,6 +10,7 @@ use super::lanes::{LaneEntries, Lanes, OpenPackets};
 use super::quantize::{Entries, Quantization};
 use super::renewals::{Renewal, Renewals};
 use super::rows::{HotRow, HotRows, PacketContents};
+use crate::authentication::TagKind;
 use crate::bulk::Bulk;
 use crate::cluster::{Cluster, Ownership, View};
 use crate::message::Replay;
@@ -28,6 +29,8 @@ pub(crate) const REPLAY_PACKETS_MAX: usize = 512;
 pub(crate) struct HotClient {
     identity: Identity,
     bounds: Bounds,
+    /// The kind of tags of packets.
+    tags: TagKind,
     /// One for each switch that holds a region.
     paths: BTreeMap<u16, Path>,
     /// The owner of each region.
@@ -59,6 +62,7 @@ impl HotClient {
             renewals: Renewals::new(worker),
             identity: Identity { job: cluster.job, worker, plan: plan.number },
             bounds: Bounds::of(&cluster.hot_path),
+            tags: cluster.hot_path.tags,
             paths: BTreeMap::new(),
             ownerships: vec![Ownership::default(); regions.len()],
             parked: regions
@@ -94,9 +98,11 @@ impl HotClient {
             let place = ownership.owner.and_then(|owner| Some((owner, *view.switches.get(&owner)?)));
             if let Some((owner, address)) = place {
                 let path = self.paths.entry(owner);
-                let path = path.or_insert_with(|| Path::new(address, self.identity, self.bounds));
+                let tags = || view.paths.get(&owner).and_then(|secrets| secrets.tags(self.tags));
+                let path =
+                    path.or_insert_with(|| Path::new(address, self.identity, self.bounds).with_tags(tags()));
                 path.expedited = self.expedited;
-                path.put(region, flows, ownership.view_on_wire());
+                path.put(region, flows, ownership.view_id);
             } else {
                 known.owner = None;
                 pulls.extend(flows.pull.finish_below(u32::MAX, &mut self.spare));

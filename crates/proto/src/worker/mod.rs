@@ -354,7 +354,8 @@ impl Role for Worker {
                 dial.opened();
                 let shard = u16::try_from(server).expect("servers are numbered by u16");
                 let (instance, from) = (session.cluster.instance, Peer::Worker(self.number));
-                let hello = Hello { instance, from, to: shard, answered: session.answered_by(shard) };
+                let pass = session.cluster.pass(from, Peer::Server(shard));
+                let hello = Hello { instance, from, pass, to: shard, answered: session.answered_by(shard) };
                 self.actions.push_back(Action::Send { link, message: Message::Hello(hello) });
                 session.reconnected(shard);
                 if self.servers.iter().all(|dial| dial.open_link().is_some()) {

@@ -7,7 +7,7 @@ use libra_faultsim::{AnyRole, ClusterHarness, Event, HarnessConfig, Host, Rows, 
 use libra_proto::{
     Action, Cluster, Controller, ControllerCommand, ControllerEvent, HEARTBEAT_INTERVAL, HEARTBEAT_TIMEOUT,
     HotPath, Instant, Join, Kind, Link, LinkEvent, MemberEvent, Message, Peer, Role, Sizes, Statistics,
-    VERSION, WorkerCommand, WorkerEvent,
+    TagKind, VERSION, WorkerCommand, WorkerEvent,
 };
 
 /// The controller's account of how the job failed.
@@ -229,6 +229,7 @@ fn another_version_is_refused_in_words() {
         receive_bytes: 0,
         is_restartable: false,
         is_slow: false,
+        tags: TagKind::Off,
     });
     let [Action::Send { message: Message::Abort { reason }, .. }, Action::Close { .. }] = actions.as_slice()
     else {
@@ -253,6 +254,7 @@ fn a_member_without_an_address_is_refused() {
             receive_bytes: 0,
             is_restartable: false,
             is_slow: false,
+            tags: TagKind::Off,
         });
         assert!(matches!(actions.as_slice(), [Action::Send { .. }, Action::Close { .. }]), "{actions:?}");
     }

@@ -7,8 +7,8 @@ use libra_dataplane::{Flags, Header, PacketWriter, packet_bytes};
 use libra_faultsim::{ClusterHarness, Event, HarnessConfig, Quality, Random, whole};
 use libra_proto::{
     AckedSet, Adopted, Answered, Bulk, Changed, Cluster, ColdPush, Committed, Drained, Hello, HotPath, Join,
-    Keys, Kind, Level, MemberEvent, Message, Ownership, Peer, PullId, Rejoin, Replay, RoundContents,
-    SlotValues, Statistics, SwitchStatistics, ValueFormat, Values, View, WorkerCommand, WorkerEvent,
+    Keys, Kind, Level, MemberEvent, Message, Ownership, Pass, Peer, PullId, Rejoin, Replay, RoundContents,
+    SlotValues, Statistics, SwitchStatistics, TagKind, ValueFormat, Values, View, WorkerCommand, WorkerEvent,
     WorkerStatistics,
 };
 use proptest::prelude::*;
@@ -91,6 +91,7 @@ fn join() -> impl Strategy<Value = Join> {
             receive_bytes,
             is_restartable: version & 1 == 0,
             is_slow: version & 2 == 0,
+            tags: TagKind::Mac,
         },
     )
 }
@@ -128,7 +129,16 @@ fn control() -> impl Strategy<Value = Message> {
             let cluster = Cluster::new(9, Vec::new(), None, HotPath::for_workers(2));
             Box::new(Cluster { view, ..cluster })
         });
-        Message::Rejoin(Box::new(Rejoin { join, instance: 9, you, share, view, barriers, cluster }))
+        Message::Rejoin(Box::new(Rejoin {
+            join,
+            pass: Pass::default(),
+            instance: 9,
+            you,
+            share,
+            view,
+            barriers,
+            cluster,
+        }))
     });
     prop_oneof![
         join().prop_map(Message::Join),
@@ -157,6 +167,7 @@ fn control() -> impl Strategy<Value = Message> {
         (prop_oneof![Just(9u64), any::<u64>()], peer()).prop_map(|(instance, from)| Message::Hello(Hello {
             instance,
             from,
+            pass: Pass::default(),
             to: 0,
             answered: Answered { newest: instance, count: 1 }
         })),

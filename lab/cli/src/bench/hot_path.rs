@@ -11,7 +11,7 @@ use std::time::Duration;
 use anyhow::{Result, bail};
 use clap::{Args, ValueEnum};
 use libra_dataplane::entries_in;
-use libra_net::ControllerNode;
+use libra_net::{ControllerNode, PacketTags};
 use libra_plan::{
     Budget, DEFAULT_HEADROOM_BITS, HEADROOM_BITS_MAX, HotRow, Plan, Provenance, SLOT_BYTES, Scale,
     TableShape, bound,
@@ -83,6 +83,9 @@ pub(crate) struct Arguments {
     /// Pushes that a bank takes before it is closed and its sums go to the server
     #[arg(long = "pushes-per-round", alias = "pushes-per-epoch", value_name = "N", default_value_t = 64, value_parser = clap::value_parser!(u32).range(1..))]
     pushes_per_round: u32,
+    /// Tags of packets: MACs, or none
+    #[arg(long, value_enum, default_value = "off")]
+    auth: Tags,
     #[command(flatten)]
     faults: FaultArguments,
     /// Seed of the rows
@@ -110,6 +113,16 @@ enum PathKind {
     Loopback,
     /// A veth pair between network namespaces
     Veth,
+}
+
+/// Tags of packets.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum, Serialize)]
+#[serde(rename_all = "lowercase")]
+enum Tags {
+    /// None
+    Off,
+    /// MACs
+    On,
 }
 
 /// Size of packets.
@@ -195,7 +208,11 @@ fn measure(arguments: &Arguments, load: &Load, switches: u16) -> Result<Measured
     let namespace = arguments.switch_namespace.as_ref();
     let host = namespace.map_or(Ipv4Addr::LOCALHOST, |_| network::HOSTS.into());
     let token = RunToken::new(StreamSecurity::Off)?;
-    let controller = ControllerNode::bind(SocketAddr::from((host, 0)))?;
+    let tags = match arguments.auth {
+        Tags::Off => PacketTags::Off,
+        Tags::On => PacketTags::Mac,
+    };
+    let controller = ControllerNode::bind(SocketAddr::from((host, 0)))?.with_packet_tags(tags);
     let faults = arguments.faults.options();
     let options = [topology::switch_options(arguments), faults.clone()].concat();
     let switch = (options.as_slice(), namespace.map(String::as_str));

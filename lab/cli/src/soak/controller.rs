@@ -7,15 +7,15 @@ use std::time::Duration;
 use anyhow::{Context, Result};
 use libra_net::{ControllerNode, Security};
 use libra_proto::{
-    Cluster, ControllerCommand, ControllerEvent, HotPath, Peer, ServerStatistics, Statistics,
-    SwitchStatistics, WorkerStatistics,
+    Cluster, ControllerCommand, ControllerEvent, HotPath, Outcome, Peer, ServerStatistics, Statistics,
+    SwitchStatistics, TagKind, WorkerStatistics,
 };
 use serde::{Deserialize, Serialize};
 
 use super::Settings;
 use super::records::wall_clock;
 use libra_launch::job::failure;
-use libra_launch::notices::{refused, restoring, turned_away};
+use libra_launch::notices::{refused, restoring, tags_reduced, turned_away};
 use libra_launch::parent_guard;
 
 /// Something that happened.
@@ -29,19 +29,40 @@ pub(super) struct LogEntry {
 /// A [`ControllerEvent`], as far as the soak needs it.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(super) enum Event {
-    Joined { peer: Peer },
+    Joined {
+        peer: Peer,
+    },
     Started,
     Recovered,
-    Lost { peer: Peer, reason: String },
-    Away { peer: Peer },
-    Restoring { what: String },
-    Returned { peer: Peer, took_us: u64 },
-    Checkpointed { number: u64 },
-    CheckpointFailed { reason: String },
-    Refused { what: String },
-    Settled { moved: usize, took_us: u64 },
+    Lost {
+        peer: Peer,
+        reason: String,
+    },
+    Away {
+        peer: Peer,
+    },
+    Returned {
+        peer: Peer,
+        took_us: u64,
+    },
+    Checkpointed {
+        number: u64,
+    },
+    CheckpointFailed {
+        reason: String,
+    },
+    /// A line for a person.
+    Note {
+        what: String,
+    },
+    Settled {
+        moved: usize,
+        took_us: u64,
+    },
     Finished(Box<Counts>),
-    Failed { reason: String },
+    Failed {
+        reason: String,
+    },
 }
 
 /// The counts of all members, as far as this controller has received them.
@@ -50,12 +71,14 @@ pub(super) struct Counts {
     pub(super) workers: WorkerStatistics,
     pub(super) servers: ServerStatistics,
     pub(super) switches: SwitchStatistics,
+    /// Tags that packets had.
+    pub(super) tags: TagKind,
 }
 
 impl Counts {
-    fn of(statistics: &[(Peer, Statistics)]) -> Self {
-        let mut counts = Self::default();
-        for (_, statistics) in statistics {
+    fn of(outcome: &Outcome) -> Self {
+        let mut counts = Self { tags: outcome.tags, ..Self::default() };
+        for (_, statistics) in &outcome.statistics {
             match statistics {
                 Statistics::Worker(worker) => counts.workers += *worker,
                 Statistics::Server(server) => counts.servers += *server,
@@ -77,7 +100,7 @@ impl From<&ControllerEvent> for Event {
                 Self::Settled { moved: *moved, took_us: microseconds(*took) }
             }
             ControllerEvent::Away { peer, .. } => Self::Away { peer: *peer },
-            ControllerEvent::Restoring(progress) => Self::Restoring { what: restoring(progress) },
+            ControllerEvent::Restoring(progress) => Self::Note { what: restoring(progress) },
             ControllerEvent::Returned { peer, took } => {
                 Self::Returned { peer: *peer, took_us: microseconds(*took) }
             }
@@ -85,9 +108,10 @@ impl From<&ControllerEvent> for Event {
             ControllerEvent::CheckpointFailed { reason, .. } => {
                 Self::CheckpointFailed { reason: reason.clone() }
             }
-            ControllerEvent::Refused(refusal) => Self::Refused { what: refused(refusal) },
-            ControllerEvent::Strangers(strangers) => Self::Refused { what: turned_away(strangers) },
-            ControllerEvent::Finished(outcome) => Self::Finished(Box::new(Counts::of(&outcome.statistics))),
+            ControllerEvent::Refused(refusal) => Self::Note { what: refused(refusal) },
+            ControllerEvent::Strangers(strangers) => Self::Note { what: turned_away(strangers) },
+            ControllerEvent::TagsReduced { peer, tags } => Self::Note { what: tags_reduced(*peer, *tags) },
+            ControllerEvent::Finished(outcome) => Self::Finished(Box::new(Counts::of(outcome))),
             ControllerEvent::Failed { reason } => Self::Failed { reason: reason.clone() },
         }
     }

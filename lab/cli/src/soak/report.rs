@@ -13,8 +13,9 @@ use super::history::{FaultKind, History, InjectedFault, lost};
 use libra_launch::document::write_json;
 use libra_launch::event_log::milliseconds;
 use libra_launch::plane::SwitchPlane;
-use libra_launch::report::{group, rows_on_disk};
+use libra_launch::report::{group, packet_tags, rows_on_disk};
 use libra_launch::table::summary;
+use libra_proto::TagKind;
 
 /// The report for machines.
 #[derive(Serialize)]
@@ -55,6 +56,8 @@ struct Transport {
     retransmits: u64,
     duplicates: u64,
     nacks: u64,
+    packet_tags: TagKind,
+    forged: u64,
     stall_ms_max: f64,
 }
 
@@ -182,6 +185,8 @@ impl<'a> Report<'a> {
                 retransmits: workers.retransmits,
                 duplicates: switches.duplicates,
                 nacks: workers.refused,
+                packet_tags: history.counts.tags,
+                forged: switches.forged + workers.forged,
                 stall_ms_max: self.stall_ms_max(),
             },
             server: Server {
@@ -276,6 +281,10 @@ impl<'a> Report<'a> {
                 group(counts.workers.refused)
             ),
         );
+        if let Some((value, note)) = packet_tags(counts.tags, counts.switches.forged + counts.workers.forged)
+        {
+            row("packet tags", value, note);
+        }
         row(
             "rounds",
             group(counts.servers.rounds),

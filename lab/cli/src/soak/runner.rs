@@ -232,9 +232,7 @@ impl ActiveSoak<'_> {
             Event::CheckpointFailed { reason } => {
                 self.print(&format!("{seconds:6.2} s: a checkpoint failed: {reason}"));
             }
-            Event::Refused { what } | Event::Restoring { what } => {
-                self.print(&format!("{seconds:6.2} s: {what}"))
-            }
+            Event::Note { what } => self.print(&format!("{seconds:6.2} s: {what}")),
             Event::Started | Event::Settled { .. } | Event::Checkpointed { .. } => {}
         }
         self.history.entries.push(entry);

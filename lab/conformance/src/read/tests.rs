@@ -2,7 +2,7 @@
 
 use super::*;
 
-const HEADER: &str = "4c 01 04 00 0007 0000 0003 0009 00 02 0000 0000 00000005 0000000000000000";
+const HEADER: &str = "4c 01 04 00 0007 0000 0003 0009 00 03 0000 0000 00000005 0000000000000000";
 
 fn read(lines: &str) -> Result<Vector, ReadError> {
     Vector::read("a.txt", &format!("conformance 1\n{lines}"))
@@ -10,6 +10,10 @@ fn read(lines: &str) -> Result<Vector, ReadError> {
 
 #[test]
 fn every_line_comes_back_as_it_was_written() {
+    let hex = |bytes: usize, first: usize| {
+        (0..bytes).map(|byte| format!("{:02x}", (first + byte) % 256)).collect::<String>()
+    };
+    let (up, down, body) = (hex(16, 0), hex(16, 128), hex(BODY_KEY_BYTES, 0));
     let lines = format!(
         "needs lanes
 needs f32
@@ -18,9 +22,13 @@ needs ip
 needs one-lane
 needs any-entries
 needs counters
+needs mac
+needs cookie
 needs strict
 switch 10.0.0.1:4700
 worker w7.0 10.0.0.2:5000
+key w7.0 cookie 0123456789abcdef
+key w7.1 mac up {up} down {down} body {body}
 region r7.0 plan 3 view 9 lanes 4 cells 10 flows 2 bank 4096 fixed 524287 after 65408
 seen r7.0 flow 0 0..5
 seen r7.0 flow 0 7..9
@@ -93,6 +101,13 @@ fn errors_name_the_line() {
         ("drain r7.0 = 3:x", "a.txt:2: `3:x` where slots such as 3:0000002a should be"),
         ("drain r7.0 =", "a.txt:2: the line ends where slots such as 3:0000002a should be"),
         ("counters = luck 3", "a.txt:2: `luck` where a counter should be"),
+        ("key w7.0 luck", "a.txt:2: `luck` where cookie or mac should be"),
+        ("key w7.0 cookie 1234", "a.txt:2: `1234` where 16 hexadecimal digits should be"),
+        (
+            "key w7.0 cookie 0123456789abcdeg",
+            "a.txt:2: `0123456789abcdeg` where 16 hexadecimal digits should be",
+        ),
+        ("key w7.0 cookie 0123456789abcdef", "a.txt:0: the vector needs [Cookie], and declares []"),
         ("needs luck", "a.txt:2: `luck` where a need should be"),
         ("needs ip", "a.txt:0: the vector needs [], and declares [Ip]"),
         ("< agent 4c\n> none", "a.txt:0: the vector needs [AgentPackets], and declares []"),

@@ -29,7 +29,7 @@ fn largest() -> Scene {
         job: region.job,
         region: region.region,
         plan: u16::MAX,
-        view: u16::MAX,
+        view: u16::MAX.into(),
         cells: CELLS_MAX,
         flows: 600,
         ..FIXED
@@ -43,7 +43,7 @@ fn largest() -> Scene {
         job: config.job,
         region: config.region,
         plan: config.plan,
-        view: config.view,
+        view: config.view_on_wire(),
         ..header(kind, worker, seq)
     };
     let from = |worker| Sender::Worker(WorkerName { job: region.job, worker });

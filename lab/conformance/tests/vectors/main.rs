@@ -4,10 +4,12 @@
 #![expect(clippy::unwrap_used, reason = "a test that fails may panic")]
 
 mod arithmetic;
+mod auth;
 mod dedup;
 mod ip;
 mod lanes;
 mod malformed;
+mod model;
 mod pipeline;
 mod random;
 mod refusals;
@@ -35,6 +37,7 @@ fn generated() -> BTreeMap<String, String> {
         arithmetic::scenes(),
         ip::scenes(),
         lanes::scenes(),
+        auth::scenes(),
         random::scenes(),
         wired::scenes(),
     ]

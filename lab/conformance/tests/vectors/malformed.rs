@@ -34,7 +34,7 @@ fn header_bytes() -> Scene {
         scene.malformed(worker(0), &with_byte(2, byte));
     }
     scene.note("Version.");
-    for byte in [0, 1, 3, 0xFF] {
+    for byte in [0, 1, 2, 4, 0xFF] {
         scene.malformed(worker(0), &with_byte(13, byte));
     }
     scene.note("That it names another worker does not matter then.");

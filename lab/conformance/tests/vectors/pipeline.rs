@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::net::SocketAddrV4;
 use std::ops::Range;
 
-use libra_conformance::{FlowSeqs, IpVerdict, Need, RegionName, Sender, Slots, Target, WorkerName};
+use libra_conformance::{FlowSeqs, IpVerdict, Key, Need, RegionName, Sender, Slots, Target, WorkerName};
 use libra_dataplane::{
     BankPackets, Counters, Header, Kind, PacketWriter, Pipeline, Region, RegionConfig, RegionMemory, Verdict,
     packet_bytes,
@@ -17,6 +17,7 @@ pub(crate) struct PipelineTarget {
     pipeline: Pipeline<Vec<SoftRegion>, Vec<u32>>,
     workers: BTreeMap<SocketAddrV4, WorkerName>,
     addresses: BTreeMap<WorkerName, SocketAddrV4>,
+    keys: BTreeMap<WorkerName, Key>,
     /// Packets in which the agent itself has installed values: no vector says how many that takes.
     own_installs: u64,
 }
@@ -24,7 +25,8 @@ pub(crate) struct PipelineTarget {
 impl PipelineTarget {
     pub(crate) fn new() -> Self {
         let pipeline = Pipeline::new(vec![]).expect("no region is there twice");
-        Self { pipeline, workers: BTreeMap::new(), addresses: BTreeMap::new(), own_installs: 0 }
+        let (workers, addresses, keys) = (BTreeMap::new(), BTreeMap::new(), BTreeMap::new());
+        Self { pipeline, workers, addresses, keys, own_installs: 0 }
     }
 
     fn region(&mut self, RegionName { job, region }: RegionName) -> Result<&mut SoftRegion, String> {
@@ -41,7 +43,7 @@ impl PipelineTarget {
         let header = Header {
             job: config.job,
             plan: config.plan,
-            view: config.view,
+            view: config.view_on_wire(),
             region: config.region,
             ..Header::of_kind(Kind::Install)
         };
@@ -74,6 +76,11 @@ impl Target for PipelineTarget {
     fn set_worker(&mut self, worker: WorkerName, address: SocketAddrV4) -> Result<(), String> {
         self.workers.insert(address, worker);
         self.addresses.insert(worker, address);
+        Ok(())
+    }
+
+    fn set_key(&mut self, worker: WorkerName, key: &Key) -> Result<(), String> {
+        self.keys.insert(worker, key.clone());
         Ok(())
     }
 
@@ -123,11 +130,13 @@ impl Target for PipelineTarget {
             }
         };
         // Who sends is known by the address alone.
-        let Some(&WorkerName { job, worker }) = self.workers.get(&address) else { return Ok(vec![]) };
+        let Some(name @ &WorkerName { job, worker }) = self.workers.get(&address) else { return Ok(vec![]) };
+        let tags = self.keys.get(name).map(Key::tags);
         let mut packets = datagrams.to_vec();
         let mut answers = Vec::new();
         let packets = packets.iter_mut().map(Vec::as_mut_slice);
-        self.pipeline.process_burst((job, worker), packets, |answer| answers.push(answer.to_vec()));
+        let emit = |answer: &[u8]| answers.push(answer.to_vec());
+        self.pipeline.process_tagged_burst((job, worker), tags, packets, emit);
         Ok(answers)
     }
 

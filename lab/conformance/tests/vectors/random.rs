@@ -1,9 +1,10 @@
 //! A few hundred random packets from a seed: the cases that the other vectors do not think of.
 
-use libra_conformance::{Sender, WorkerName};
-use libra_dataplane::{Arithmetic, Flags, HEADER_BYTES, Header, Kind, RegionConfig};
+use libra_conformance::{Key, Sender, WorkerName};
+use libra_dataplane::{Arithmetic, Direction, Flags, HEADER_BYTES, Header, Kind, RegionConfig, set_tag};
 use libra_plan::SplitMix64;
 
+use crate::auth;
 use crate::scene::{F32, FIXED, JOB, Profile, REGION, Scene, TABLE, header, packet};
 
 pub(crate) fn scenes() -> Vec<Scene> {
@@ -14,16 +15,27 @@ pub(crate) fn scenes() -> Vec<Scene> {
     let lanes = RegionConfig { lanes: Profile::LANES, cells: 5, ..small };
     // Duplicates may use up room where lanes are wired, so that there is enough of it.
     let wired = RegionConfig { bank_packets_max: 4096, ..lanes };
+    let macs = Keyed { key: auth::mac, steps: 1000 };
+    let cookies = Keyed { key: auth::cookie, steps: 600 };
     vec![
-        random(software, "random-fixed", "fixed point", small, 1),
-        random(software, "random-f32", "single precision", f32, 2),
-        random(software, "random-table", "single precision by tables", table, 4),
-        random(software, "random-lanes", "fixed point in 16 lanes", lanes, 3),
-        random(Profile::Wired, "random", "fixed point", wired, 5),
+        random(software, "random-fixed", "fixed point", small, 1, None),
+        random(software, "random-f32", "single precision", f32, 2, None),
+        random(software, "random-table", "single precision by tables", table, 4, None),
+        random(software, "random-lanes", "fixed point in 16 lanes", lanes, 3, None),
+        random(Profile::Wired, "random", "fixed point", wired, 5, None),
+        random(software, "auth-random", "fixed point, packets with MACs", small, 6, Some(macs)),
+        random(Profile::Wired, "auth-random", "fixed point, packets with cookies", wired, 7, Some(cookies)),
     ]
 }
 
+/// Steps of a vector without keys.
 const STEPS: u32 = 400;
+
+/// Keys of workers, and steps, so that there are enough of each cause why a packet is dropped.
+struct Keyed {
+    key: fn(u16) -> Key,
+    steps: u32,
+}
 
 struct Random(SplitMix64);
 
@@ -91,12 +103,21 @@ struct Flow {
     worker: u16,
     /// Every packet it has made, from [`FIRST`] on, and whether it was acknowledged.
     packets: Vec<(Vec<u8>, bool)>,
+    /// Packets as they were sent, whatever became of them.
+    sent: Vec<Vec<u8>>,
 }
 
 /// Numbers that every flow has behind it: soon its window wraps around.
 const FIRST: u32 = 1018;
 
-fn random(profile: Profile, file: &'static str, what: &str, config: RegionConfig, seed: u64) -> Scene {
+fn random(
+    profile: Profile,
+    file: &'static str,
+    what: &str,
+    config: RegionConfig,
+    seed: u64,
+    keyed: Option<Keyed>,
+) -> Scene {
     let about = format!(
         "{what}: three workers that keep the sender rule, over a network that loses, repeats, overtakes and damages,\n\
          with an agent that flips, drains and installs by chance. Seed {seed}."
@@ -106,12 +127,16 @@ fn random(profile: Profile, file: &'static str, what: &str, config: RegionConfig
     for worker in 0..config.flows {
         scene.worker(WorkerName { job: JOB, worker });
     }
+    let steps = keyed.as_ref().map_or(STEPS, |keyed| keyed.steps);
+    for (worker, Keyed { key, .. }) in (0..config.flows).zip(keyed.iter().cycle()) {
+        scene.key(WorkerName { job: JOB, worker }, &key(worker));
+    }
     let seen: Vec<_> = (0..config.flows).map(|flow| (flow, 0..FIRST)).collect();
     scene.open(config, 0xFFFA, &seen);
     let mut random = Random(SplitMix64::new(seed));
     let mut agent = Agent { profile, active: true, is_drained: true };
     let mut at = 0;
-    for _ in 0..STEPS {
+    for _ in 0..steps {
         if random.chance(30) {
             at = random.below(u32::from(config.flows)) as usize;
         }
@@ -131,10 +156,13 @@ fn random(profile: Profile, file: &'static str, what: &str, config: RegionConfig
 
 impl Flow {
     fn new(profile: Profile, worker: u16) -> Self {
-        Self { profile, sender: crate::scene::worker(worker), worker, packets: vec![] }
+        Self { profile, sender: crate::scene::worker(worker), worker, packets: vec![], sent: vec![] }
     }
 
     fn act(&mut self, scene: &mut Scene, config: &RegionConfig, random: &mut Random) {
+        if scene.has_keys() && random.chance(10) {
+            return self.forge(scene, config, random);
+        }
         match random.below(100) {
             0..50 => {
                 let made = self.make(config, random);
@@ -155,10 +183,12 @@ impl Flow {
                     .map(|(cell, _)| (cell, 0))
                     .collect::<Vec<_>>();
                 let seq = random.below(1000);
-                scene.send(self.sender, &packet(header(Kind::Pull, self.worker, seq), &cells));
+                let pull = scene.signed(packet(header(Kind::Pull, self.worker, seq), &cells));
+                scene.send(self.sender, &pull);
             }
             85..88 => {
-                scene.send(self.sender, &packet(header(Kind::Pull, self.worker, u32::MAX - 1), &[]));
+                let probe = scene.signed(packet(header(Kind::Pull, self.worker, u32::MAX - 1), &[]));
+                scene.send(self.sender, &probe);
             }
             _ => self.damaged(scene, config, random),
         }
@@ -171,6 +201,8 @@ impl Flow {
         let last = if random.chance(40) { Flags::LAST } else { Flags::NONE };
         let values = if random.chance(20) { Flags::VALUES } else { Flags::NONE };
         let tag = if random.chance(10) { random.0.bits() } else { 0 };
+        // The table of senders of such a switch has a tag: zero where there are no keys.
+        let tag = if self.profile.is_wired() { 0 } else { tag };
         let header = Header { flags: last.with(values), tag, ..header(Kind::Push, self.worker, seq) };
         self.packets.push((packet(header, &random.entries(self.profile, config)), false));
         place
@@ -180,6 +212,8 @@ impl Flow {
         let (bytes, acknowledged) = &mut self.packets[place];
         let mut bytes = bytes.clone();
         bytes[2] |= flags.bits();
+        let bytes = scene.signed(bytes);
+        self.sent.push(bytes.clone());
         let answer = scene.send(self.sender, &bytes);
         *acknowledged |= answer.is_some_and(|answer| answer.header.kind == Kind::Ack);
     }
@@ -188,15 +222,35 @@ impl Flow {
     /// leaves entries as they are, too: a cell of no region is not always noticed there.
     fn damaged(&mut self, scene: &mut Scene, config: &RegionConfig, random: &mut Random) {
         let place = self.make(config, random);
-        let mut bytes = self.packets[place].0.clone();
+        let mut bytes = scene.signed(self.packets[place].0.clone());
         for _ in 0..=random.below(2) {
             let at = random.below(u32::try_from(bytes.len()).unwrap()) as usize;
-            if !(18..22).contains(&at) && (at < HEADER_BYTES || !self.profile.is_wired()) {
+            // Where lanes are wired and there are no keys a tag is zero.
+            let wired_end = if scene.has_keys() { HEADER_BYTES } else { HEADER_BYTES - 8 };
+            if !(18..22).contains(&at) && (!self.profile.is_wired() || at < wired_end) {
                 bytes[at] ^= 1 << random.below(8);
             }
         }
         if random.chance(20) {
             bytes.truncate(random.below(u32::try_from(bytes.len()).unwrap()) as usize);
+        }
+        scene.send(self.sender, &bytes);
+    }
+
+    /// A packet of an attacker: one that was on the way before, or one with a tag of another key, another view or chance.
+    fn forge(&mut self, scene: &mut Scene, config: &RegionConfig, random: &mut Random) {
+        if !self.sent.is_empty() && random.chance(40) {
+            let at = random.below(u32::try_from(self.sent.len()).unwrap()) as usize;
+            scene.send(self.sender, &self.sent[at]);
+            return;
+        }
+        // No number of the flow, so that none is missing.
+        let entries = random.entries(self.profile, config);
+        let mut bytes = packet(header(Kind::Push, self.worker, FIRST), &entries);
+        match random.below(3) {
+            0 => bytes = scene.signed_with(&auth::mac((self.worker + 1) % config.flows), bytes),
+            1 => auth::mac(self.worker).tags().sign(Direction::Up, &mut bytes, config.view + (1 << 16)),
+            _ => set_tag(bytes.first_chunk_mut().unwrap(), random.0.bits()),
         }
         scene.send(self.sender, &bytes);
     }

@@ -231,9 +231,9 @@ fn regions(profile: Profile) -> Scene {
     );
     let configs = [
         FIXED,
-        RegionConfig { region: 1, plan: PLAN + 1, view: VIEW + 1, cells: 100, flows: 1, ..FIXED },
+        RegionConfig { region: 1, plan: PLAN + 1, view: FIXED.view + 1, cells: 100, flows: 1, ..FIXED },
         RegionConfig { region: 255, ..FIXED },
-        RegionConfig { job: JOB + 1, view: VIEW + 2, ..FIXED },
+        RegionConfig { job: JOB + 1, view: FIXED.view + 2, ..FIXED },
     ];
     for (job, worker) in [(JOB, 0), (JOB, 1), (JOB + 1, 0), (JOB + 2, 0)] {
         scene.worker(WorkerName { job, worker });
@@ -245,7 +245,7 @@ fn regions(profile: Profile) -> Scene {
         job: config.job,
         region: config.region,
         plan: config.plan,
-        view: config.view,
+        view: config.view_on_wire(),
         ..header(kind, worker, seq)
     };
     scene.note("The same number in each region: flows of their own.");
@@ -322,7 +322,7 @@ fn moved(profile: Profile) -> Scene {
     scene.taken(worker(0), &push(0, 4, &[(0, 1), (1, 2)]));
     scene.counters();
     scene.close(REGION);
-    scene.open(RegionConfig { view: VIEW + 1, ..FIXED }, AFTER + 1, &[(0, 0..4)]);
+    scene.open(RegionConfig { view: FIXED.view + 1, ..FIXED }, AFTER + 1, &[(0, 0..4)]);
     scene.values(REGION);
     scene.bank(REGION);
     scene.acked(REGION, 0);

@@ -4,13 +4,14 @@ use std::net::SocketAddrV4;
 use std::ops::Range;
 
 use libra_conformance::{
-    FlowSeqs, IpVerdict, Need, Outcome, RegionName, Sender, Slots, Target, Vector, WorkerName, run,
+    FlowSeqs, IpVerdict, Key, Need, Outcome, RegionName, Sender, Slots, Target, Vector, WorkerName, run,
     run_in_bursts,
 };
 use libra_dataplane::{
     BankPackets, Counters, HEADER_BYTES, Kind, Packet, PacketWriter, RegionConfig, SeqRange,
 };
 
+use crate::auth::mac;
 use crate::pipeline::PipelineTarget;
 use crate::scene::{FIXED, REGION, Scene, header, packet, push, worker};
 
@@ -60,6 +61,9 @@ impl Target for Liar {
     }
     fn set_worker(&mut self, worker: WorkerName, address: SocketAddrV4) -> Result<(), String> {
         self.target.set_worker(worker, address)
+    }
+    fn set_key(&mut self, worker: WorkerName, key: &Key) -> Result<(), String> {
+        self.target.set_key(worker, key)
     }
     fn open(&mut self, config: &RegionConfig, after: u16, seen: &[FlowSeqs]) -> Result<(), String> {
         self.target.open(config, after, seen)
@@ -188,6 +192,26 @@ fn an_acknowledgement_may_repeat_others_but_not_make_up_any() {
     assert!(run(longer::<0, 3>).contains("`counters`"), "{}", run(longer::<0, 3>));
     let expected = "another answer to a burst:\n    acknowledged: expected what was taken, found 3";
     assert!(run(longer::<2, 4>).ends_with(expected), "{}", run(longer::<2, 4>));
+}
+
+// rules W8, A2
+#[test]
+fn the_tag_of_an_acknowledgement_of_a_burst_is_checked() {
+    let mut scene = Scene::with("a", "For the runner.", FIXED);
+    scene.key(WorkerName { job: REGION.job, worker: 1 }, &mac(1));
+    for seq in 0..3 {
+        scene.taken(worker(1), &scene.signed(push(1, seq, &[(0, 1)])));
+    }
+    let (file, text) = scene.finish();
+    let vector = Vector::read(&file, &text).unwrap();
+    let run = |lie| run_in_bursts(&vector, &mut liar(lie)).unwrap_err().to_string();
+    // The last line says that the counters are others.
+    assert!(run(|answers| answers).contains("`counters`"));
+    let wrong = run(|mut answers| {
+        answers.iter_mut().for_each(|answer| answer[HEADER_BYTES - 1] ^= 1);
+        answers
+    });
+    assert!(wrong.contains("a burst:\n    tag: expected ") && wrong.contains(", found "), "{wrong}");
 }
 
 #[test]

@@ -5,11 +5,11 @@ use std::fmt::Write as _;
 use std::net::SocketAddrV4;
 
 use libra_conformance::{
-    Exchange, FlowSeqs, IpVerdict, Need, RegionName, Sender, Slots, Step, Target, VERSION, WorkerName,
+    Exchange, FlowSeqs, IpVerdict, Key, Need, RegionName, Sender, Slots, Step, Target, VERSION, WorkerName,
 };
 use libra_dataplane::{
-    Arithmetic, BankPackets, Counters, Entry, Header, Kind, NackReason, Packet, PacketWriter, RegionConfig,
-    packet_bytes,
+    Arithmetic, BankPackets, Counters, Direction, Entry, Header, Kind, NackReason, Packet, PacketWriter,
+    RegionConfig, packet_bytes,
 };
 
 use crate::pipeline::PipelineTarget;
@@ -29,7 +29,7 @@ pub(crate) const FIXED: RegionConfig = RegionConfig {
     job: JOB,
     region: 0,
     plan: PLAN,
-    view: VIEW,
+    view: VIEW as u64,
     lanes: 1,
     cells: 10,
     flows: 2,
@@ -103,6 +103,8 @@ pub(crate) struct Scene {
     lines: String,
     /// The cell of each region that is for padding.
     padding: BTreeMap<RegionName, u16>,
+    keys: BTreeMap<WorkerName, Key>,
+    views: BTreeMap<RegionName, u64>,
     /// A region was closed, so counters mean nothing from there on.
     closed: bool,
 }
@@ -131,6 +133,8 @@ impl Scene {
             needs: vec![],
             lines: String::new(),
             padding: BTreeMap::new(),
+            keys: BTreeMap::new(),
+            views: BTreeMap::new(),
             closed: false,
         };
         scene.write(Step::Switch("10.7.0.1:4700".parse().unwrap()));
@@ -226,10 +230,39 @@ impl Scene {
         self.write(Step::Worker(name, address));
     }
 
+    pub(crate) fn key(&mut self, name: WorkerName, key: &Key) {
+        self.target.set_key(name, key).unwrap();
+        self.keys.insert(name, key.clone());
+        self.write(Step::Key(name, key.clone()));
+    }
+
+    /// Returns true if packets have tags.
+    pub(crate) fn has_keys(&self) -> bool {
+        !self.keys.is_empty()
+    }
+
+    /// The packet as the worker that it names sends it: with its tag, if the worker has a key.
+    pub(crate) fn signed(&self, packet: Vec<u8>) -> Vec<u8> {
+        let Header { job, worker, .. } = Header::parse(&packet).unwrap();
+        match self.keys.get(&WorkerName { job, worker }) {
+            Some(key) => self.signed_with(key, packet),
+            None => packet,
+        }
+    }
+
+    /// The same with a tag of this key, in the view of the region that it names.
+    pub(crate) fn signed_with(&self, key: &Key, mut packet: Vec<u8>) -> Vec<u8> {
+        let Header { job, region, view, .. } = Header::parse(&packet).unwrap();
+        let view = self.views.get(&RegionName { job, region }).copied().unwrap_or_else(|| view.into());
+        key.tags().sign(Direction::Up, &mut packet, view);
+        packet
+    }
+
     pub(crate) fn open(&mut self, config: RegionConfig, after: u16, seen: &[(u16, std::ops::Range<u32>)]) {
         let lanes = if self.profile.is_wired() { Profile::LANES } else { config.lanes };
         let config = RegionConfig { lanes, ..config };
         self.padding.insert(RegionName::of(&config), config.cells - 1);
+        self.views.insert(RegionName::of(&config), config.view);
         let seen: Vec<_> =
             seen.iter().map(|(flow, seqs)| FlowSeqs { flow: *flow, seqs: seqs.clone() }).collect();
         self.target.open(&config, after, &seen).unwrap();
@@ -326,6 +359,16 @@ impl Scene {
     /// A packet that names another worker than its address.
     pub(crate) fn foreign(&mut self, from: Sender, datagram: &[u8]) {
         self.dropped(from, datagram, Some(|counters| &mut counters.foreign));
+    }
+
+    /// A packet without the tag that it must have.
+    pub(crate) fn forged(&mut self, from: Sender, datagram: &[u8]) {
+        self.dropped(from, datagram, Some(|counters| &mut counters.forged));
+    }
+
+    /// A packet with a MAC for another plan or view than that of its region, or for a region that is not here.
+    pub(crate) fn stale(&mut self, from: Sender, datagram: &[u8]) {
+        self.dropped(from, datagram, Some(|counters| &mut counters.stale));
     }
 
     /// A packet of a kind that its sender may not send.

@@ -95,7 +95,7 @@ fn malformed() -> Scene {
         ("Kind.", 1, &[0, 5, 6, 7, 8, 9, 0x81, 0xFF]),
         ("Flags.", 2, &[0x08, 0x10, 0x20, 0x40, 0x80, 0xFF]),
         ("Entries, which the length does not make.", 3, &[0, 1, 15, 17, 255]),
-        ("Version.", 13, &[0, 1, 3, 0xFF]),
+        ("Version.", 13, &[0, 1, 2, 4, 0xFF]),
     ] {
         scene.note(what);
         for &byte in bytes {
@@ -128,8 +128,10 @@ fn malformed() -> Scene {
         let wrong = with_entry(row(|_| (3, 0)), lane, (UNSOUND[0].0, 0));
         scene.malformed(from, &packet(header(Kind::Pull, 0, 0), &wrong));
     }
-    scene.note("Fields that only answers use, a tag, and values of a pull do not matter. The tag of every answer is zero.");
-    let odd = |kind, seq| Header { round: 0x1234, durable: 0xFFFF, tag: u64::MAX, ..header(kind, 0, seq) };
+    scene.note(
+        "Fields that only answers use, and values of a pull, do not matter. The tag of every answer is zero.",
+    );
+    let odd = |kind, seq| Header { round: 0x1234, durable: 0xFFFF, ..header(kind, 0, seq) };
     scene.taken(from, &packet(odd(Kind::Pull, 9), &row(|lane| (lane % PADDING, 0xFFFF_FFFF))));
     let flags = Flags::from_bits(7).unwrap();
     scene.taken(from, &packet(Header { flags, ..odd(Kind::Pull, 1) }, &row(|_| (0, 0))));

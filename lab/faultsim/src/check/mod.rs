@@ -5,6 +5,7 @@
 //! | `packets` | a sequence number names the same entries for the life of its flow; a flow restarts only when all of it is applied; a packet that is sent again is marked; the window bounds what is under way |
 //! | `rounds` | the sums of a round are those of exactly the packets in its contents (added by tables: within the error of tables); acked sets only grow; each packet is applied once; only the present owner of a region commits |
 //! | `frontiers` | what a switch calls durable is committed, and never moves back; what it acknowledged in a round is in that round's contents; who answers holds the region; what a worker forgets is committed |
+//! | `authentic` | where packets have MACs, a switch answers nothing that it cannot have checked |
 //! | `cold` | a push by the cold path has the same content whenever it is sent, and is answered only after it arrived |
 //! | `reads` | a pull reads at least what its worker made visible before, and at most what anyone pushed |
 //! | `set_rows` | rows that are set are set once, in the order in which it arrived; what a shard has answered survives its crash; a scan has each row once, as it is |
@@ -16,6 +17,7 @@
 mod cold;
 mod final_state;
 mod frontiers;
+mod overheard;
 mod packets;
 mod proposals;
 mod roster;
@@ -29,13 +31,15 @@ use std::collections::VecDeque;
 
 use libra_dataplane::{Flags, Header, Kind, NackReason, Packet};
 use libra_plan::Placement;
-use libra_proto::{Cluster, Instant, Message, Peer, View};
+use libra_proto::{Cluster, Instant, Message, Peer, TagKind, View};
 
 pub use self::final_state::FinalState;
+pub(crate) use self::overheard::Overheard;
 pub use self::roster::Roster;
 
 use self::cold::ColdPushes;
 use self::frontiers::Frontiers;
+use self::overheard::Eavesdropper;
 use self::packets::Packets;
 use self::proposals::Proposals;
 use self::rounds::Rounds;
@@ -83,6 +87,9 @@ pub struct Checkers {
     captured: VecDeque<(Host, Host, Vec<u8>)>,
     /// The newest answers of switches that have arrived, by whom and at whom.
     answers: VecDeque<(SocketAddr, Host, Header)>,
+    tags: TagKind,
+    /// Packets and answers as they were sent, for an adversary.
+    eavesdropper: Eavesdropper,
     violation: Option<Violation>,
     /// True if violations are no longer noted, as values and sums mean nothing any more.
     is_stopped: bool,
@@ -114,6 +121,8 @@ impl Checkers {
             retransmits: 0,
             captured: VecDeque::new(),
             answers: VecDeque::new(),
+            tags: cluster.hot_path.tags,
+            eavesdropper: Eavesdropper::default(),
             violation: None,
             is_stopped: false,
         }
@@ -137,6 +146,11 @@ impl Checkers {
     /// The newest answers of switches, as far as they reached their workers.
     pub(crate) fn answers(&self) -> &VecDeque<(SocketAddr, Host, Header)> {
         &self.answers
+    }
+
+    /// Some of the datagrams that were sent, old ones and new ones.
+    pub(crate) fn overheard(&self) -> &VecDeque<Overheard> {
+        self.eavesdropper.seen()
     }
 
     /// Returns the first violation, if there is one.
@@ -194,6 +208,13 @@ impl Checkers {
     }
 
     fn switch_answers(&mut self, at: Instant, from: Actor, switch: u16, packet: &Packet<'_>) {
+        let reason = packet.header.nack_reason();
+        let is_stale =
+            matches!(reason, Some(NackReason::StalePlan | NackReason::StaleView | NackReason::UnknownFlow));
+        if is_stale && self.tags == TagKind::Mac {
+            let text = format!("switch {switch} answers a packet that it cannot have checked: {reason:?}");
+            return self.report("authentic", at, text);
+        }
         // A switch has no state of a region that it does not hold.
         if packet.header.nack_reason() == Some(NackReason::UnknownFlow) {
             return;
@@ -305,6 +326,9 @@ impl Observer for Checkers {
         let Ok(packet) = Packet::parse(datagram) else {
             return self.report("packets", at, format!("{from:?} sends what is no packet"));
         };
+        if let Some(to) = to.filter(|_| self.tags != TagKind::Off) {
+            self.eavesdropper.listen(from.host, to, datagram);
+        }
         match self.roster.peer(from) {
             Some(Peer::Worker(worker)) => {
                 self.worker_sends(at, worker, &packet, datagram);

@@ -76,9 +76,9 @@ impl Roster {
             Some(Peer::Server(_) | Peer::Controller) | None => Kind::Server,
         };
         if let Some(before) = self.views.get(&view.number) {
-            // The numbers that newcomers get are no part of it: they may count on meanwhile.
-            let told =
-                View { next_switch: view.next_switch, next_worker: view.next_worker, ..before.of(kind) };
+            // The numbers that newcomers get are no part of it: they may count on meanwhile. Each worker has secrets of its own.
+            let View { next_switch, next_worker, ref paths, .. } = *view;
+            let told = View { next_switch, next_worker, paths: paths.clone(), ..before.of(kind) };
             return if told == *view {
                 Ok(())
             } else {

@@ -101,6 +101,8 @@ impl ScenarioRunner {
             Fault::StreamsBreak => self.break_streams(),
             Fault::Foreign => self.send_foreign_packets(),
             Fault::ForgedAnswers => self.forge_answers(),
+            Fault::ForgedPackets => self.forge_packets(),
+            Fault::Impostor => self.send_impostor(),
             Fault::SyncsFail { files, directories, kept } => {
                 if let Some(host) = self.pick_disk() {
                     self.count_fault("syncs fail");

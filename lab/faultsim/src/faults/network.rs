@@ -4,11 +4,11 @@
 use core::net::SocketAddr;
 use core::time::Duration;
 
-use libra_proto::Message;
+use libra_proto::{Link, Message};
 
 use crate::network::Host;
 use crate::observer::Observer;
-use crate::process::AnyRole;
+use crate::process::{Actor, AnyRole, Item};
 use crate::world::{Happening, World};
 
 impl<O: Observer> World<O> {
@@ -153,6 +153,27 @@ impl<O: Observer> World<O> {
             .map(|(link, _)| *link);
         if let Some(link) = link.min() {
             self.send_message(from, link, message);
+        }
+    }
+
+    /// A process that is no member calls another from this machine, and sends these messages.
+    pub(crate) fn call_as_stranger(&mut self, from: Host, to: Host, messages: &[Message]) {
+        self.forges = true;
+        let Some(process) = self.machines[to].process.as_mut().filter(|process| process.listens()) else {
+            return;
+        };
+        let accepted = Link(Link::ACCEPTED + process.accepted);
+        process.accepted += 1;
+        let (stranger, callee) = (Actor { host: from, before: u32::MAX }, process.actor);
+        let stream = self.streams.open(self.now, [(stranger, accepted), (callee, accepted)]);
+        process.links.insert(accepted, (stream, 1));
+        // Answers reach nothing.
+        self.streams.end(stream, 0).open = false;
+        let remote = self.machines[from].address;
+        self.put(stream, 1, 0, Item::Opened { remote });
+        for message in messages {
+            let bytes = message.encode();
+            self.put(stream, 1, bytes.len(), Item::Message(bytes));
         }
     }
 }

@@ -68,6 +68,10 @@ pub enum Fault {
     Foreign,
     /// Forged answers come, with the header of an answer of a switch and another `durable`.
     ForgedAnswers,
+    /// An adversary who has read packets sends others that it has no keys for.
+    ForgedPackets,
+    /// A process that is no member calls a server in the name of a worker.
+    Impostor,
     /// So many syncs of the disk of a server fail. The next one succeeds, whatever became of what they were about.
     SyncsFail {
         /// Of files.

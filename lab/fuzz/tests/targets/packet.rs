@@ -23,7 +23,7 @@ pub(crate) fn of_the_job() -> TestPipeline {
             job,
             region,
             plan,
-            view,
+            view: view.into(),
             lanes: 1,
             cells: 100,
             flows: 4,

@@ -82,7 +82,8 @@ pub(super) fn answer(passing: &Passing) -> Option<Vec<u8>> {
         }
     };
     let tag = match (passing.is_agent, passing.outcome) {
-        (false, _) => 0,
+        // The cookie that the worker expects.
+        (false, _) => passing.header.tag,
         (true, Outcome::Drained) => u64::from(passing.acked_bits) << 32 | u64::from(passing.acked_next),
         (true, _) => passing.taken.into(),
     };

@@ -5,7 +5,7 @@ use std::net::{Ipv4Addr, SocketAddrV4};
 
 use libra_dataplane::{Flags, Header, Kind};
 use libra_p4::{
-    Rooms, Setup, Sizes, TableChange,
+    Cookie, Rooms, Setup, Sizes, TableChange,
     packet::{CONDITION_ACTIVE, KIND_FLIP},
 };
 use libra_p4model::{FrameFault, FrameSwitch, Port, Switch};
@@ -48,7 +48,8 @@ pub(crate) fn setup() -> Setup {
 pub(crate) fn changes(sizes: Sizes) -> Vec<TableChange> {
     let config = libra_dataplane::RegionConfig { lanes: sizes.lanes, ..CONFIG };
     let region = Rooms::new(sizes).take(&config).unwrap();
-    let worker = TableChange::AddWorker { address: address(0), job: CONFIG.job, worker: 0 };
+    let worker =
+        TableChange::AddWorker { address: address(0), job: CONFIG.job, worker: 0, cookie: Cookie::default() };
     vec![worker, TableChange::AddRegion(region)]
 }
 

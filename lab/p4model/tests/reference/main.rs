@@ -32,11 +32,12 @@ fn run<D: Device>(
     durable: u16,
     (seen, gap): (u32, u32),
     steps: Vec<Step>,
+    has_cookies: bool,
 ) {
     let above = if seen > 0 && gap > 0 { seen + gap..seen + gap + 3 } else { 0..0 };
     let ranges = [(0, 0..seen), (0, above), (2, 0..seen / 2)];
     let ranges: Vec<_> = ranges.into_iter().filter(|(_, range)| !range.is_empty()).collect();
-    let mut pair = Pair::new(device, config, durable, &ranges);
+    let mut pair = Pair::new(device, config, durable, &ranges, has_cookies);
     pair.compare_acked();
     let mut next = [seen, 0, seen / 2];
     for step in steps {
@@ -49,15 +50,16 @@ fn run<D: Device>(
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(60))]
 
-    // rules W5, W6, W7, W9, W10, D1, D2, D3, D5, D6, D7, E2
+    // rules A5, W5, W6, W7, W9, W10, D1, D2, D3, D5, D6, D7, E2
     #[test]
     fn the_program_does_what_the_reference_does(
         durable in prop_oneof![Just(0_u16), Just(65_533), any::<u16>()],
         seen in prop_oneof![Just(0_u32), 1..3000_u32],
         gap in 0..30_u32,
         steps in prop::collection::vec(step(CONFIG), 0..400),
+        has_cookies in any::<bool>(),
     ) {
-        run(here(), CONFIG, durable, (seen, gap), steps);
+        run(here(), CONFIG, durable, (seen, gap), steps, has_cookies);
     }
 }
 
@@ -79,15 +81,16 @@ proptest! {
         seen in prop_oneof![Just(0_u32), 1..3000_u32],
         gap in 0..30_u32,
         steps in prop::collection::vec(step(of_floats()), 0..400),
+        has_cookies in any::<bool>(),
     ) {
-        run(floats_here(), of_floats(), 65_533, (seen, gap), steps);
+        run(floats_here(), of_floats(), 65_533, (seen, gap), steps, has_cookies);
     }
 }
 
 /// Pushes of the same value, so that their order makes no difference, that come faster than they pass: a sum that misses one is smaller.
 fn add_in_a_burst<D: Device>(device: (D, Sizes), config: RegionConfig) {
     const PUSHES: u32 = 60;
-    let mut pair = Pair::new(device, config, 0, &[]);
+    let mut pair = Pair::new(device, config, 0, &[], false);
     let value = 1.1_f32.to_bits();
     let push =
         |seq| packet(header(Kind::Push, 0, seq), &entries_of(config.lanes, |_| (3, value.cast_signed())));
@@ -110,7 +113,7 @@ fn a_burst_of_floats_is_added_whole() {
 
 /// Windows that are gone round several times, in one round and in many.
 fn go_round<D: Device>(device: (D, Sizes), config: RegionConfig) {
-    let mut pair = Pair::new(device, config, 0, &[]);
+    let mut pair = Pair::new(device, config, 0, &[], false);
     let push = |seq| {
         packet(header(Kind::Push, 1, seq), &entries_of(config.lanes, |lane| (lane % 12, 3 - i32::from(lane))))
     };
@@ -140,7 +143,7 @@ fn acked_sets_of_an_entry_that_takes_many_packets_in_a_round() {
 // rule D4
 #[test]
 fn a_full_bank_refuses_new_packets_and_duplicates_count() {
-    let mut pair = Pair::new(here(), RegionConfig { bank_packets_max: 5, ..CONFIG }, 0, &[]);
+    let mut pair = Pair::new(here(), RegionConfig { bank_packets_max: 5, ..CONFIG }, 0, &[], false);
     let push = |seq| packet(header(Kind::Push, 0, seq), &[(0, 1); 4]);
     for seq in 0..5 {
         pair.send(0, &push(seq)).unwrap();
@@ -164,7 +167,7 @@ fn a_full_bank_refuses_new_packets_and_duplicates_count() {
 
 #[test]
 fn packets_reserved_for_agents_are_dropped_from_a_worker() {
-    let mut pair = Pair::new(here(), CONFIG, 0, &[]);
+    let mut pair = Pair::new(here(), CONFIG, 0, &[], false);
     for kind in [Kind::Install, Kind::Drain] {
         assert_eq!(pair.send(0, &packet(header(kind, 0, 0), &[(0, 1); 4])), None);
     }

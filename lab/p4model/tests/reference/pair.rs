@@ -4,9 +4,10 @@ use std::collections::BTreeMap;
 use std::net::SocketAddrV4;
 
 use libra_dataplane::{
-    Arithmetic, Flags, Header, Kind, PacketWriter, Pipeline, Region, RegionConfig, RegionMemory, packet_bytes,
+    Arithmetic, Flags, Header, Kind, PacketWriter, Pipeline, Region, RegionConfig, RegionMemory, Tags,
+    packet_bytes, set_tag, tag_of,
 };
-use libra_p4::{Agent, Sizes, Sums, TableChange};
+use libra_p4::{Agent, Cookie, Sizes, Sums, TableChange};
 use libra_p4model::Port;
 use proptest::prelude::*;
 
@@ -40,6 +41,12 @@ pub(crate) struct Pair<D: Device> {
     pub(crate) agent: Agent<D>,
     reference: Pipeline<Vec<Region<Vec<u32>>>, Vec<u32>>,
     pub(crate) config: RegionConfig,
+    has_cookies: bool,
+}
+
+/// The cookie of a worker, in a job with keys.
+const fn cookie(worker: u16) -> u64 {
+    0x0123_4567_89ab_cdef ^ (worker as u64) << 40 ^ worker as u64
 }
 
 impl<D: Device> Pair<D> {
@@ -48,17 +55,20 @@ impl<D: Device> Pair<D> {
         config: RegionConfig,
         durable: u16,
         seen: &[(u16, std::ops::Range<u32>)],
+        has_cookies: bool,
     ) -> Self {
         let mut agent = Agent::new(device, sizes);
         // Something else was here before, and has left its marks.
         agent.open(RegionConfig { region: 1, ..config }, 40, [(0, 0..700)]).unwrap();
         agent.install((config.job, 1), (0..40).map(|slot| (slot, slot + 1))).unwrap();
         for worker in 0..WORKERS {
-            let add = TableChange::AddWorker { address: address(worker), job: config.job, worker };
+            let cookie = Cookie(if has_cookies { cookie(worker) } else { 0 });
+            let add = TableChange::AddWorker { address: address(worker), job: config.job, worker, cookie };
             agent.change(&[add]).unwrap();
         }
         for seq in 0..40 {
             let header = Header { region: 1, ..header(Kind::Push, 1, seq) };
+            let header = Header { tag: if has_cookies { cookie(1) } else { 0 }, ..header };
             let packet = packet(header, &entries_of(config.lanes, |lane| (lane % 12, 5 - i32::from(lane))));
             agent.link().hand_over(Port::Worker(address(1)), &[packet], Some(1));
             if seq == 20 {
@@ -74,25 +84,31 @@ impl<D: Device> Pair<D> {
         for (flow, seqs) in seen {
             assert!(region.mark_seen(*flow, seqs.clone()));
         }
-        Self { agent, reference: Pipeline::new(vec![region]).unwrap(), config }
+        Self { agent, reference: Pipeline::new(vec![region]).unwrap(), config, has_cookies }
     }
 
     pub(crate) fn region(&mut self) -> &mut Region<Vec<u32>> {
         self.reference.region_mut(NAME.0, NAME.1).unwrap()
     }
 
-    /// Hands a datagram of a worker to both, and returns the answer.
+    /// Hands a datagram of a worker to both, and returns the answer. In a job with keys its tag is the difference to the right one.
     pub(crate) fn send(&mut self, worker: u16, datagram: &[u8]) -> Option<Vec<u8>> {
+        let tags = self.has_cookies.then(|| Tags::Cookie(cookie(worker)));
+        let mut datagram = datagram.to_vec();
+        if let (true, Some(header)) = (self.has_cookies, datagram.first_chunk_mut()) {
+            set_tag(header, tag_of(header) ^ cookie(worker));
+        }
         let mut expected = None;
-        let mut buffer = datagram.to_vec();
+        let mut buffer = datagram.clone();
         let from = (self.config.job, worker);
-        self.reference
-            .process_burst(from, [buffer.as_mut_slice()], |answer| expected = Some(answer.to_vec()));
+        self.reference.process_tagged_burst(from, tags, [buffer.as_mut_slice()], |answer| {
+            expected = Some(answer.to_vec());
+        });
         let (port, answers) = (Port::Worker(address(worker)), expected.iter().count());
-        let found = self.agent.link().hand_over(port, &[datagram.to_vec()], Some(answers)).pop();
+        let found = self.agent.link().hand_over(port, std::slice::from_ref(&datagram), Some(answers)).pop();
         let read = |answer: &Option<Vec<u8>>| answer.as_deref().map(|bytes| Header::parse(bytes).unwrap());
-        assert_eq!(read(&found), read(&expected), "to {:?}", Header::parse_without_entries(datagram));
-        assert_eq!(found, expected, "to {:?}", Header::parse_without_entries(datagram));
+        assert_eq!(read(&found), read(&expected), "to {:?}", Header::parse_without_entries(&datagram));
+        assert_eq!(found, expected, "to {:?}", Header::parse_without_entries(&datagram));
         found
     }
 
@@ -125,8 +141,8 @@ impl<D: Device> Pair<D> {
 }
 
 pub(crate) fn header(kind: Kind, worker: u16, seq: u32) -> Header {
-    let RegionConfig { job, region, plan, view, .. } = CONFIG;
-    Header { job, region, plan, view, worker, seq, ..Header::of_kind(kind) }
+    let RegionConfig { job, region, plan, .. } = CONFIG;
+    Header { job, region, plan, view: CONFIG.view_on_wire(), worker, seq, ..Header::of_kind(kind) }
 }
 
 pub(crate) fn packet(header: Header, entries: &[(u16, i32)]) -> Vec<u8> {
@@ -213,7 +229,7 @@ pub(crate) fn step(config: RegionConfig) -> impl Strategy<Value = Step> {
         10 => (worker.clone(), prop::collection::vec(0..CELLS, usize::from(lanes)))
             .prop_map(|(worker, cells)| Step::Pull { worker, cells }),
         3 => worker.clone().prop_map(|worker| Step::Probe { worker }),
-        6 => (worker, 1..5_u8, 0..7_u8).prop_map(|(worker, kind, field)| Step::Wrong { worker, kind, field }),
+        6 => (worker, 1..5_u8, 0..8_u8).prop_map(|(worker, kind, field)| Step::Wrong { worker, kind, field }),
         4 => Just(Step::CloseRound),
         4 => prop::collection::btree_map(0..(CELLS - 1) * u16::from(lanes), any::<u32>(), 0..9)
             .prop_map(|slots| Step::Install { slots: slots.into_iter().collect() }),
@@ -253,6 +269,8 @@ pub(crate) fn carry_out<D: Device>(pair: &mut Pair<D>, next: &mut [u32; WORKERS 
                 3 => header.view += 1,
                 4 => header.region += 1,
                 5 => header.seq = u32::MAX,
+                // Without keys a pipeline in software does not look at it.
+                6 if pair.has_cookies => header.tag = 1 << (8 * kind + u8::try_from(worker).unwrap()),
                 _ => (header.plan, header.view) = (header.plan + 1, header.view + 1),
             }
             pair.send(worker, &packet(header, &entries_of(pair.config.lanes, |_| (1, 1))));

@@ -4,9 +4,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddrV4;
 use std::ops::Range;
 
-use libra_conformance::{FlowSeqs, IpVerdict, Need, RegionName, Sender, Slots, Target, WorkerName};
+use libra_conformance::{FlowSeqs, IpVerdict, Key, Need, RegionName, Sender, Slots, Target, WorkerName};
 use libra_dataplane::{BankPackets, Counters, RegionConfig};
-use libra_p4::{Agent, AgentError, Name, Sizes, TableChange};
+use libra_p4::{Agent, AgentError, Cookie, Name, Sizes, TableChange};
 use libra_p4model::Port;
 
 use crate::device::Device;
@@ -20,6 +20,7 @@ pub(crate) struct P4Target<D> {
     pub(crate) claims_all: bool,
     workers: BTreeMap<SocketAddrV4, WorkerName>,
     addresses: BTreeMap<WorkerName, SocketAddrV4>,
+    cookies: BTreeMap<WorkerName, Cookie>,
     readable: BTreeSet<RegionName>,
 }
 
@@ -31,6 +32,7 @@ impl<D: Device> P4Target<D> {
             claims_all: false,
             workers: BTreeMap::new(),
             addresses: BTreeMap::new(),
+            cookies: BTreeMap::new(),
             readable: BTreeSet::new(),
         }
     }
@@ -44,6 +46,18 @@ impl<D: Device> P4Target<D> {
                 Port::Worker(*address.ok_or_else(|| format!("{worker} has no address"))?)
             }
         })
+    }
+
+    fn add(&self, name: WorkerName, address: SocketAddrV4) -> TableChange {
+        let WorkerName { job, worker } = name;
+        let cookie = self.cookies.get(&name).copied().unwrap_or_default();
+        TableChange::AddWorker { address, job, worker, cookie }
+    }
+
+    fn remove(&self, name: WorkerName, address: SocketAddrV4) -> TableChange {
+        let WorkerName { job, worker } = name;
+        let cookie = self.cookies.get(&name).copied().unwrap_or_default();
+        TableChange::RemoveWorker { address, job, worker, cookie }
     }
 
     fn change(&mut self, changes: &[TableChange]) -> Result<(), String> {
@@ -64,7 +78,7 @@ impl<D: Device> Target for P4Target<D> {
 
     /// See "Where it differs from the data plane in software" in docs/operating/p4.md.
     fn offers(&self, need: Need) -> bool {
-        self.claims_all || matches!(need, Need::Lanes | Need::AgentPackets)
+        self.claims_all || matches!(need, Need::Lanes | Need::AgentPackets | Need::Cookie)
     }
 
     fn set_switch(&mut self, _: SocketAddrV4) -> Result<(), String> {
@@ -74,10 +88,19 @@ impl<D: Device> Target for P4Target<D> {
     fn set_worker(&mut self, worker: WorkerName, address: SocketAddrV4) -> Result<(), String> {
         self.addresses.insert(worker, address);
         let before = self.workers.insert(address, worker);
-        let remove =
-            before.map(|WorkerName { job, worker }| TableChange::RemoveWorker { address, job, worker });
-        let add = TableChange::AddWorker { address, job: worker.job, worker: worker.worker };
+        let remove = before.map(|before| self.remove(before, address));
+        let add = self.add(worker, address);
         self.change(&remove.into_iter().chain([add]).collect::<Vec<_>>())
+    }
+
+    fn set_key(&mut self, worker: WorkerName, key: &Key) -> Result<(), String> {
+        let &Key::Cookie(cookie) = key else { return Err("a P4 switch computes no MAC".to_owned()) };
+        let of_worker = self.workers.iter().filter(|(_, name)| **name == worker);
+        let addresses: Vec<_> = of_worker.map(|(address, _)| *address).collect();
+        let remove = addresses.iter().map(|&address| self.remove(worker, address)).collect::<Vec<_>>();
+        self.cookies.insert(worker, Cookie(cookie));
+        let add = addresses.iter().map(|&address| self.add(worker, address));
+        self.change(&remove.into_iter().chain(add).collect::<Vec<_>>())
     }
 
     fn open(&mut self, config: &RegionConfig, after: u16, seen: &[FlowSeqs]) -> Result<(), String> {

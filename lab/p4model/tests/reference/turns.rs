@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 
 use libra_dataplane::{Arithmetic, Header, Kind, Pipeline, Region, RegionConfig, RegionMemory};
-use libra_p4::{Agent, Sizes, TableChange};
+use libra_p4::{Agent, Cookie, Sizes, TableChange};
 use libra_p4model::{Again, Passed, Port, Switch};
 use proptest::prelude::*;
 
@@ -57,7 +57,8 @@ fn step() -> impl Strategy<Value = Step> {
 }
 
 fn push(worker: u16, seq: u32, cells: [u16; 4], values: [f32; 4]) -> Vec<u8> {
-    let RegionConfig { job, region, plan, view, .. } = CONFIG;
+    let RegionConfig { job, region, plan, .. } = CONFIG;
+    let view = CONFIG.view_on_wire();
     let header = Header { job, region, plan, view, worker, seq, ..Header::of_kind(Kind::Push) };
     packet(
         header,
@@ -87,7 +88,8 @@ impl Bench {
             Sizes { lanes: CONFIG.lanes, cell_bits: 4, flow_bits: 3, regions: 4, ..Sizes::of_tables() };
         let mut agent = Agent::new(Here(Switch::new(sizes)), sizes);
         agent.open(CONFIG, 0, []).expect("it fits");
-        let add = |worker| TableChange::AddWorker { address: address(worker), job: CONFIG.job, worker };
+        let (job, cookie) = (CONFIG.job, Cookie::default());
+        let add = |worker| TableChange::AddWorker { address: address(worker), job, worker, cookie };
         agent.change(&(0..WORKERS).map(add).collect::<Vec<_>>()).expect("here nothing fails");
         let memory = RegionMemory::allocate(&CONFIG, |words| vec![0; words]);
         let region = Region::new(CONFIG, memory).expect("it is sound");

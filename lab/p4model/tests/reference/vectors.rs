@@ -68,7 +68,7 @@ fn here() -> (Here, Sizes) {
     (Here(Switch::new(sizes)), sizes)
 }
 
-// rules W2, W3, W4, W5, W6, W7, W9, W10, W11, W13, D1, D2, D3, D4, D5, D6, D7, E2, V2
+// rules A5, W2, W3, W4, W5, W6, W7, W9, W10, W11, W13, D1, D2, D3, D4, D5, D6, D7, E2, V2
 #[test]
 fn the_program_reproduces_the_vectors() {
     let (device, sizes) = here();

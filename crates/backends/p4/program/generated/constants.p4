@@ -15,7 +15,7 @@
 #define BOUND_BITS 19
 
 const bit<8> MAGIC = 0x4c;
-const bit<8> VERSION = 0x02;
+const bit<8> VERSION = 0x03;
 const bit<8> KIND_PUSH = 0x01;
 const bit<8> KIND_PULL = 0x02;
 const bit<8> KIND_INSTALL = 0x03;
@@ -35,6 +35,7 @@ const bit<16> NOT_INSTALLED = 3;
 const bit<16> UNKNOWN_FLOW = 4;
 const bit<16> INACTIVE = 5;
 const bit<16> STALE_VIEW = 6;
+const bit<16> THROTTLED = 7;
 
 const bit<16> UDP_BYTES_BARE = 38;
 const bit<16> IP_BYTES_BARE = 58;

@@ -3,8 +3,8 @@
 use std::net::{Ipv4Addr, SocketAddrV4};
 
 use libra_dataplane::{
-    Arithmetic, BankPackets, Flags, Header, Kind, PacketWriter, Region, RegionConfig, RegionMemory,
-    packet_bytes,
+    Arithmetic, BODY_KEY_BYTES, BankPackets, BodyKey, Flags, Header, Kind, PacketWriter, PathKeys, Region,
+    RegionConfig, RegionMemory, TAG_KEY_BYTES, TagKey, Tags, packet_bytes,
 };
 use libra_xdp::XdpPipeline;
 
@@ -14,13 +14,21 @@ const ROUNDS: u32 = 9;
 
 pub(crate) fn run() -> Result<(), Box<dyn std::error::Error>> {
     let here = SocketAddrV4::new(Ipv4Addr::new(10, 0, 0, 1), 7700);
-    println!("{:<10} {:>8} {:>6} {:>10} {:>12}", "arithmetic", "entries", "bytes", "ns/packet", "pairs/s");
+    println!(
+        "{:<10} {:<4} {:>8} {:>6} {:>10} {:>12}",
+        "arithmetic", "tags", "entries", "bytes", "ns/packet", "pairs/s"
+    );
+    let body = BodyKey::from_bytes(&[0xa7; BODY_KEY_BYTES]);
+    let key = |byte| TagKey::from_bytes([byte; TAG_KEY_BYTES]);
+    let mac = Tags::Mac { body: &body, keys: PathKeys { up: key(1), down: key(2) } };
     let arithmetics =
         [("fixed", Arithmetic::Fixed { bound: 1 }), ("f32", Arithmetic::F32), ("table", Arithmetic::Table)];
     for (name, arithmetic) in arithmetics {
-        for entries in [0, 16, 27, 228, 240] {
+        let tagged =
+            [0, 16, 27, 228, 240].map(|entries| [(entries, "off", None), (entries, "mac", Some(mac))]);
+        for (entries, kind, tags) in tagged.into_iter().flatten() {
             let mut pipeline = XdpPipeline::load_to_measure(here.into())?;
-            pipeline.set_worker(here, 1, 0)?;
+            pipeline.set_worker(here, 1, 0, tags)?;
             let config = RegionConfig {
                 job: 1,
                 region: 0,
@@ -42,7 +50,8 @@ pub(crate) fn run() -> Result<(), Box<dyn std::error::Error>> {
             let nanoseconds = rounds[rounds.len() / 2].as_nanos();
             assert_eq!(pipeline.counters()?.0.pushes, u64::from(ROUNDS * REPEAT), "all were new");
             let rate = u128::from(entries) * 1000 / nanoseconds.max(1);
-            println!("{name:<10} {entries:>8} {:>6} {nanoseconds:>10} {rate:>10} M", packet_bytes(entries));
+            let bytes = packet_bytes(entries);
+            println!("{name:<10} {kind:<4} {entries:>8} {bytes:>6} {nanoseconds:>10} {rate:>10} M");
         }
     }
     Ok(())

@@ -5,8 +5,8 @@ use std::net::{Ipv4Addr, SocketAddrV4};
 use std::ops::Range;
 
 use libra_conformance::{
-    FlowSeqs, IpVerdict, Need, Outcome, RegionName, Sender, Slots, Target, WorkerName, folder, read_folder,
-    run, run_in_bursts,
+    FlowSeqs, IpVerdict, Key, Need, Outcome, RegionName, Sender, Slots, Target, WorkerName, folder,
+    read_folder, run, run_in_bursts,
 };
 use libra_dataplane::{BankPackets, Counters, DedupWindow, Region, RegionConfig, RegionMemory};
 use libra_xdp::{Verdict, XdpError, XdpPipeline};
@@ -20,11 +20,13 @@ struct XdpTarget {
     pipeline: XdpPipeline,
     switch: SocketAddrV4,
     addresses: BTreeMap<WorkerName, SocketAddrV4>,
+    keys: BTreeMap<WorkerName, Key>,
 }
 
 impl XdpTarget {
     fn load(switch: SocketAddrV4) -> Option<Self> {
-        Some(Self { pipeline: scene::load(switch.into())?, switch, addresses: BTreeMap::new() })
+        let pipeline = scene::load(switch.into())?;
+        Some(Self { pipeline, switch, addresses: BTreeMap::new(), keys: BTreeMap::new() })
     }
 
     /// As if it was just loaded, which takes longer than a vector.
@@ -34,6 +36,7 @@ impl XdpTarget {
         self.pipeline.retain_workers(&[]).unwrap();
         self.pipeline.reset_counters().unwrap();
         self.addresses.clear();
+        self.keys.clear();
     }
 }
 
@@ -59,7 +62,13 @@ impl Target for XdpTarget {
 
     fn set_worker(&mut self, name: WorkerName, address: SocketAddrV4) -> Result<(), XdpError> {
         self.addresses.insert(name, address);
-        self.pipeline.set_worker(address, name.job, name.worker)
+        let tags = self.keys.get(&name).map(Key::tags);
+        self.pipeline.set_worker(address, name.job, name.worker, tags)
+    }
+
+    fn set_key(&mut self, name: WorkerName, key: &Key) -> Result<(), XdpError> {
+        self.keys.insert(name, key.clone());
+        self.set_worker(name, self.addresses[&name])
     }
 
     fn open(&mut self, config: &RegionConfig, after: u16, seen: &[FlowSeqs]) -> Result<(), XdpError> {

@@ -2,8 +2,8 @@
 
 use std::collections::BTreeSet;
 
-use libra_dataplane::{Arithmetic, Entry, Flags, Header, Kind, WINDOW};
-use libra_proto::{AckedSet, RoundContents};
+use libra_dataplane::{Arithmetic, Counters, Direction, Entry, Flags, Header, Kind, RegionConfig, WINDOW};
+use libra_proto::{AckedSet, Plane, RoundContents, TagKind};
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
 
@@ -15,6 +15,8 @@ struct Life {
     both: Both,
     random: SmallRng,
     arithmetic: Arithmetic,
+    /// Since which the region is held.
+    view: u64,
     /// Accepted numbers of each flow.
     accepted: Vec<BTreeSet<u32>>,
     round: u16,
@@ -105,6 +107,24 @@ impl Life {
         }
     }
 
+    /// Mostly with the right tag.
+    fn sign(&mut self, worker: u16, packet: &mut [u8]) {
+        let (up, view) = (Direction::Up, self.view);
+        match self.random.random_range(0..100) {
+            0..4 => {
+                self.both.sign(worker, up, packet, view);
+                let place = self.random.random_range(0..packet.len());
+                packet[place] ^= 1 << self.random.random_range(0..8);
+            }
+            4..6 => self.both.sign(worker, up, packet, view - (1 << 16)),
+            6..8 => self.both.sign((worker + 1) % WORKERS, up, packet, view),
+            8 => self.both.sign(worker, Direction::Down, packet, view),
+            // As it came: any number.
+            9 => {}
+            _ => self.both.sign(worker, up, packet, view),
+        }
+    }
+
     fn push(&mut self) {
         let worker = [0, 1, 33, WORKERS - 1][self.random.random_range(0..4)];
         let accepted = &self.accepted[usize::from(worker)];
@@ -119,7 +139,9 @@ impl Life {
         };
         let entries = self.entries();
         let header = self.named(header(Kind::Push, worker, seq));
-        let answer = self.both.send(address(worker), &write(header, &entries));
+        let mut packet = write(header, &entries);
+        self.sign(worker, &mut packet);
+        let answer = self.both.send(address(worker), &packet);
         let kind = answer.map(|answer| Header::parse(&answer).unwrap().kind);
         if kind == Some(Kind::Ack) {
             self.accepted[usize::from(worker)].insert(seq);
@@ -134,7 +156,9 @@ impl Life {
         let header = self.named(header(Kind::from_code(kind).unwrap(), worker, 77));
         // Now and then one names another worker.
         let from = if self.random.random_bool(0.1) { 0 } else { worker };
-        self.both.send(address(from), &write(header, &entries));
+        let mut packet = write(header, &entries);
+        self.sign(from, &mut packet);
+        self.both.send(address(from), &packet);
     }
 
     fn garbage(&mut self) {
@@ -184,7 +208,13 @@ impl Life {
     fn reopen(&mut self) {
         self.both.each(|plane| plane.forget(0));
         let durable = self.round.wrapping_sub(1);
-        self.both.open(config(0, self.arithmetic), durable, &self.contents);
+        // The same in packets.
+        self.view += 1 << 16;
+        self.both.open(
+            RegionConfig { view: self.view, ..config(0, self.arithmetic) },
+            durable,
+            &self.contents,
+        );
         let nothing = AckedSet::default();
         for (number, flow) in (0u16..).zip(&mut self.accepted) {
             let seen = self.contents.flows.get(&number).unwrap_or(&nothing);
@@ -196,13 +226,19 @@ impl Life {
 }
 
 fn live(seed: u64, arithmetic: Arithmetic, steps: u32) {
-    let Some(mut both) = Both::load(WORKERS) else { return };
+    live_with_tags(TagKind::Off, seed, arithmetic, steps);
+}
+
+fn live_with_tags(tags: TagKind, seed: u64, arithmetic: Arithmetic, steps: u32) {
+    let Some(mut both) = Both::load_with_tags(WORKERS, tags) else { return };
     // Soon rounds begin again with 0, as numbers in packets do.
     let round = u16::MAX - 3;
-    both.open(config(0, arithmetic), round.wrapping_sub(1), &RoundContents::default());
-    let accepted = vec![BTreeSet::new(); usize::from(config(0, arithmetic).flows)];
+    let config = config(0, arithmetic);
+    both.open(config, round.wrapping_sub(1), &RoundContents::default());
+    let accepted = vec![BTreeSet::new(); usize::from(config.flows)];
     let random = SmallRng::seed_from_u64(seed);
-    let mut life = Life { both, random, arithmetic, accepted, round, contents: RoundContents::default() };
+    let contents = RoundContents::default();
+    let mut life = Life { both, random, arithmetic, view: config.view, accepted, round, contents };
     for _ in 0..steps {
         life.step();
     }
@@ -210,6 +246,9 @@ fn live(seed: u64, arithmetic: Arithmetic, steps: u32) {
         life.accepted.iter().map(BTreeSet::len).sum::<usize>() > 100,
         "seed {seed}: hardly anything was taken"
     );
+    let Counters { forged, stale, .. } = life.both.soft.counters();
+    assert_eq!(forged > 20, tags != TagKind::Off, "seed {seed}: {forged} were forged");
+    assert_eq!(stale > 20, tags == TagKind::Mac, "seed {seed}: {stale} were stale");
 }
 
 // rules W5, W6, W7, W9, W10, W12, D1, D2, D3, D4, D5, D6, D7, E2
@@ -232,5 +271,23 @@ fn floats_are_the_same_to_the_bit() {
 fn sums_by_tables_are_the_same_to_the_bit() {
     for seed in 20..26 {
         live(seed, Arithmetic::Table, 4000);
+    }
+}
+
+// rules A3, A4
+#[test]
+fn with_macs_the_same_is_believed_and_answered() {
+    for (seed, arithmetic) in (30..).zip([Arithmetic::Fixed { bound: 1 << 20 }; 4]) {
+        live_with_tags(TagKind::Mac, seed, arithmetic, 4000);
+    }
+    live_with_tags(TagKind::Mac, 40, Arithmetic::F32, 4000);
+    live_with_tags(TagKind::Mac, 50, Arithmetic::Table, 4000);
+}
+
+// rule A5
+#[test]
+fn with_cookies_the_same_is_believed_and_answered() {
+    for seed in 60..63 {
+        live_with_tags(TagKind::Cookie, seed, Arithmetic::Fixed { bound: 1 << 20 }, 4000);
     }
 }

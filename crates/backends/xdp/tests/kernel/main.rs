@@ -12,3 +12,4 @@ mod fuzz;
 mod merging;
 mod scene;
 mod special;
+mod tags;

@@ -28,7 +28,7 @@ fn udp_sum(frame: &[u8]) -> u32 {
 #[test]
 fn every_answer_without_entries_has_a_valid_nonzero_checksum() {
     let Some(mut pipeline) = scene::load("10.0.0.1:7700".parse().unwrap()) else { return };
-    pipeline.set_worker("10.0.0.2:7000".parse().unwrap(), JOB, 0).unwrap();
+    pipeline.set_worker("10.0.0.2:7000".parse().unwrap(), JOB, 0, None).unwrap();
     let mut ones = 0;
     // Numbers that differ in all ways that a sum can.
     for seq in 0..=u32::from(u16::MAX) {

@@ -2,11 +2,15 @@
 
 use std::collections::BTreeMap;
 use std::net::{Ipv4Addr, SocketAddr};
+use std::sync::Arc;
 
 use libra_dataplane::{
-    Arithmetic, BankPackets, Counters, Entry, Header, Kind, PacketWriter, RegionConfig, packet_bytes,
+    Arithmetic, BankPackets, BodyKey, Counters, Direction, Entry, Header, Kind, PacketWriter, PathKeys,
+    RegionConfig, TagKey, packet_bytes,
 };
-use libra_proto::{Outgoing, Plane, Round, RoundContents, SlotValues, SoftPlane};
+use libra_proto::{
+    Outgoing, PathTags, Plane, Round, RoundContents, SlotValues, SoftPlane, TagKind, WorkerPath,
+};
 use libra_xdp::{XdpError, XdpPipeline, XdpPlane};
 
 pub(crate) const JOB: u16 = 5;
@@ -33,6 +37,7 @@ pub(crate) fn load(here: SocketAddr) -> Option<XdpPipeline> {
 pub(crate) struct Both {
     pub(crate) soft: SoftPlane,
     pub(crate) xdp: XdpPlane,
+    workers: BTreeMap<u16, WorkerPath>,
 }
 
 /// Returns the address that a worker sends from.
@@ -40,17 +45,50 @@ pub(crate) fn address(worker: u16) -> SocketAddr {
     (Ipv4Addr::new(10, 0, 0, 2), 7000 + worker).into()
 }
 
+/// The tags of a worker: another key for each and for each direction, and one for the entries of all.
+fn tags(kind: TagKind, worker: u16) -> Option<PathTags> {
+    let byte = |number: usize| u8::try_from(number % 256).unwrap();
+    let key = |salt: usize| {
+        TagKey::from_bytes(core::array::from_fn(|at| byte(salt + 4 * usize::from(worker) + 37 * at)))
+    };
+    match kind {
+        TagKind::Off => None,
+        TagKind::Cookie => Some(PathTags::Cookie(u64::MAX / 3 - u64::from(worker))),
+        TagKind::Mac => {
+            let body = BodyKey::from_bytes(&core::array::from_fn(|at| byte(at * 167 + at / 256 * 13)));
+            Some(PathTags::Mac { body: Arc::new(body), keys: PathKeys { up: key(1), down: key(2) } })
+        }
+    }
+}
+
 impl Both {
     /// None if the kernel does not run programs here.
     pub(crate) fn load(workers: u16) -> Option<Self> {
+        Self::load_with_tags(workers, TagKind::Off)
+    }
+
+    /// The same with a job whose packets have tags.
+    pub(crate) fn load_with_tags(workers: u16, kind: TagKind) -> Option<Self> {
         let here = (Ipv4Addr::new(10, 0, 0, 1), 7700).into();
-        let mut both = Self { soft: SoftPlane::default(), xdp: XdpPlane::new(load(here)?) };
-        let workers: BTreeMap<_, _> = (0..workers).map(|worker| (worker, address(worker))).collect();
-        both.soft.begin(JOB);
-        both.xdp.begin(JOB);
-        both.soft.set_workers(&workers);
-        both.xdp.set_workers(&workers);
+        let (soft, xdp) = (SoftPlane::default(), XdpPlane::new(load(here)?));
+        let mut both = Self { soft, xdp, workers: BTreeMap::new() };
+        both.each(|plane| plane.begin(JOB));
+        both.set_workers(workers, kind);
         Some(both)
+    }
+
+    pub(crate) fn set_workers(&mut self, workers: u16, kind: TagKind) {
+        let path = |worker| (worker, WorkerPath { address: address(worker), tags: tags(kind, worker) });
+        let workers = (0..workers).map(path).collect();
+        self.each(|plane| plane.set_workers(&workers));
+        self.workers = workers;
+    }
+
+    /// Gives a packet the tag of a worker for a region that is held since this view; none in a job without keys.
+    pub(crate) fn sign(&self, worker: u16, direction: Direction, packet: &mut [u8], view: u64) {
+        if let Some(tags) = &self.workers[&worker].tags {
+            tags.tags().sign(direction, packet, view);
+        }
     }
 
     pub(crate) fn each(&mut self, act: impl Fn(&mut dyn Plane)) {
@@ -107,7 +145,7 @@ pub(crate) fn config(region: u8, arithmetic: Arithmetic) -> RegionConfig {
         job: JOB,
         region,
         plan: PLAN,
-        view: VIEW,
+        view: (4 << 16) + u64::from(VIEW),
         lanes: 1,
         cells: 400,
         flows: 40,

@@ -4,6 +4,7 @@ use core::net::SocketAddr;
 use core::time::Duration;
 use std::collections::{BTreeMap, BTreeSet};
 
+use crate::authentication::{Pass, TagKind};
 use crate::cluster::{Cluster, Ownership, Peer, View};
 use crate::controller::{Controller, ControllerCommand, ControllerEvent, Sizes};
 use crate::message::{Join, Kind, Message, Rejoin, VERSION};
@@ -34,6 +35,7 @@ pub(super) fn join(kind: Kind, link: Link) -> Join {
         receive_bytes: 1 << 22,
         is_restartable: false,
         is_slow: false,
+        tags: TagKind::Mac,
     }
 }
 
@@ -109,10 +111,15 @@ impl ControllerHarness {
 
     /// A process joins that is expected to become this member.
     pub(super) fn join(&mut self, peer: Peer) -> Link {
+        self.join_with(peer, |_| {})
+    }
+
+    pub(super) fn join_with(&mut self, peer: Peer, edit: impl FnOnce(&mut Join)) -> Link {
         let link = self.call();
-        let kind = super::super::members::kind_of(peer);
+        let mut join = join(super::super::members::kind_of(peer), link);
+        edit(&mut join);
         self.links_of.insert(peer, link);
-        self.deliver(link, Message::Join(join(kind, link)));
+        self.deliver(link, Message::Join(join));
         link
     }
 
@@ -121,7 +128,16 @@ impl ControllerHarness {
         let join = join(super::super::members::kind_of(peer), link);
         let share = if let Peer::Worker(number) = peer { number } else { 0 };
         let instance = testing::JOB.into();
-        Rejoin { join, instance, you: peer, share, view: 0, barriers: 0, cluster: None }
+        Rejoin {
+            join,
+            pass: Pass::default(),
+            instance,
+            you: peer,
+            share,
+            view: 0,
+            barriers: 0,
+            cluster: None,
+        }
     }
 
     pub(super) fn rejoin(&mut self, peer: Peer) -> Link {

@@ -5,6 +5,7 @@ use core::time::Duration;
 use proptest::prelude::*;
 
 use super::harness::{ControllerHarness, join, ms};
+use crate::authentication::Pass;
 use crate::cluster::Peer;
 use crate::controller::ControllerCommand;
 use crate::message::{Answered, Hello, Kind, Message, Rejoin};
@@ -57,7 +58,7 @@ fn message() -> impl Strategy<Value = Message> {
         1 => statistics.prop_map(|statistics| Message::Report { text: String::new(), statistics }),
         1 => number().prop_map(|number| Message::Release { number }),
         1 => number().prop_map(|number| Message::Pull { number, keys: [1].as_slice().into() }),
-        1 => Just(Message::Hello(Hello { instance: 9, from: Peer::Worker(0), to: 0, answered: Answered::default() })),
+        1 => Just(Message::Hello(Hello { pass: Pass::default(), instance: 9, from: Peer::Worker(0), to: 0, answered: Answered::default() })),
         1 => (0u16..4).prop_map(|switch| Message::Unreachable { switch }),
         1 => Just(Message::Retire),
         1 => Just(Message::Finish),
@@ -91,7 +92,8 @@ fn carry_out(harness: &mut ControllerHarness, deed: Input) {
             let cluster = has_cluster.then(|| Box::new(ControllerHarness::running(1, 1, 0, 2).cluster()));
             let join = join(kind, link(number));
             let instance = super::super::super::testing::JOB.into();
-            let rejoin = Rejoin { join, instance, you, share: 0, view, barriers, cluster };
+            let rejoin =
+                Rejoin { join, pass: Pass::default(), instance, you, share: 0, view, barriers, cluster };
             harness.deliver(link(number), Message::Rejoin(Box::new(rejoin)));
         }
         Input::Break(number) => {

@@ -1,6 +1,7 @@
 //! A controller that takes over the members of one that is gone.
 
 use super::harness::{ControllerHarness, ms};
+use crate::authentication::Secret;
 use crate::cluster::{Cluster, Peer};
 use crate::controller::ControllerEvent;
 use crate::message::Message;
@@ -281,4 +282,41 @@ fn a_cluster_is_taken_over_only_from_its_servers() {
     harness.join(Switch(0));
     harness.join(Worker(0));
     assert_eq!(harness.recipients(), [Server(0)], "the job begins");
+}
+
+/// The cluster of a job with a secret that a controller left behind, and the secret.
+fn left_behind_with_secret() -> (Cluster, Secret) {
+    let secret = Secret::new([5; 32]);
+    (Cluster { secret: Some(secret.clone()), ..left_behind() }, secret)
+}
+
+// rule S7
+#[test]
+fn impostors_are_not_taken_over() {
+    let (cluster, secret) = left_behind_with_secret();
+    let mut harness = ControllerHarness::new(2, 2, 2);
+    let pass = |peer: Peer| secret.of_member(peer).pass(Peer::Controller);
+    // Before a server is there, nothing shows that this is not the worker.
+    let impostor = harness.rejoin_with(Server(0), |rejoin| {
+        (rejoin.view, rejoin.cluster, rejoin.pass) = (4, Some(Box::new(cluster.clone())), pass(Server(0)));
+    });
+    assert!(!harness.closed.contains(&impostor));
+    let impostor = harness.rejoin_with(Worker(0), |rejoin| (rejoin.view, rejoin.pass) = (4, pass(Worker(1))));
+    assert!(harness.closed.contains(&impostor));
+    for peer in [Worker(0), Worker(1), Switch(0), Switch(1)] {
+        let link = harness.rejoin_with(peer, |rejoin| (rejoin.view, rejoin.pass) = (4, pass(peer)));
+        assert!(!harness.closed.contains(&link), "{peer}");
+    }
+    harness.rejoin_with(Server(1), |rejoin| {
+        (rejoin.view, rejoin.cluster, rejoin.pass) = (4, Some(Box::new(cluster.clone())), pass(Server(1)));
+    });
+    assert_eq!(harness.events(), [ControllerEvent::Recovered]);
+    // And none comes back in the place of another while the job runs.
+    let before = harness.links_of[&Worker(0)];
+    let impostor = harness.rejoin_with(Worker(0), |rejoin| rejoin.view = 4);
+    assert!(harness.closed.contains(&impostor) && !harness.closed.contains(&before));
+    let [Message::Abort { reason }] = &harness.received_on(impostor)[..] else {
+        panic!("no reason is given")
+    };
+    assert_eq!(reason, "worker 0 has another pass than this caller");
 }

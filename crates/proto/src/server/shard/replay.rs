@@ -15,7 +15,8 @@ use crate::server::journal::RecordOf;
 const FLOW: u16 = 0;
 
 impl Shard {
-    /// Takes packets for a region that no switch holds, as a switch would, and commits what it took at once (rule V6).
+    /// Takes packets for a region that no switch holds, as a switch would, whatever their tags (rule A6), and commits what it took at once
+    /// (rule V6).
     pub(in crate::server) fn replay(
         &mut self,
         link: Link,

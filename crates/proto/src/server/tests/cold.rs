@@ -1,6 +1,7 @@
 //! Pushes of rows that come past the switches.
 
 use super::harness::{ServerHarness, push, pushed, pushed_in};
+use crate::authentication::Pass;
 use crate::bulk::Bulk;
 use crate::cluster::Peer;
 use crate::message::{Answered, Changed, Hello, Message, RoundContents, SlotValues};
@@ -166,7 +167,13 @@ fn each_does_what_it_may() {
         (switch, push(1, &[COLD], 1.0)),
         (
             stranger,
-            Message::Hello(Hello { instance: 77, from: Worker(1), to: 0, answered: Answered::default() }),
+            Message::Hello(Hello {
+                pass: Pass::default(),
+                instance: 77,
+                from: Worker(1),
+                to: 0,
+                answered: Answered::default(),
+            }),
         ),
     ] {
         harness.send(link, message.clone());
@@ -207,13 +214,25 @@ fn a_worker_with_more_pushes_than_there_can_be_makes_no_sense() {
     let mut harness = ServerHarness::new();
     for (newest, count) in [(1, u64::MAX), (u64::MAX, 1)] {
         let answered = Answered { newest, count };
-        let link = harness.call_with(Hello { instance: JOB.into(), from: Worker(1), to: 0, answered });
+        let link = harness.call_with(Hello {
+            pass: Pass::default(),
+            instance: JOB.into(),
+            from: Worker(1),
+            to: 0,
+            answered,
+        });
         assert_eq!(harness.closed.pop(), Some(link));
     }
     let most = (1 << 63) - 1;
     for worker in 0..4 {
         let answered = Answered { newest: most, count: most };
-        let link = harness.call_with(Hello { instance: JOB.into(), from: Worker(worker), to: 0, answered });
+        let link = harness.call_with(Hello {
+            pass: Pass::default(),
+            instance: JOB.into(),
+            from: Worker(worker),
+            to: 0,
+            answered,
+        });
         assert_eq!(harness.request(link, push(most + 1, &[HOT_ROWS], 1.0)).len(), 1);
     }
     assert_eq!(harness.statistics().lost_pushes, u64::MAX);

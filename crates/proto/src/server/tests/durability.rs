@@ -1,11 +1,13 @@
 //! A server with a disk, which is the test.
 
 use super::harness::{CONTROLLER, NOW, ServerHarness, address, contents, drained, push};
+use crate::authentication::Pass;
 use crate::cluster::{Cluster, Durability, Peer, View};
 use crate::message::{Answered, Hello, Message, VERSION};
 use crate::region::ROUNDS_BEGIN_AFTER;
 use crate::role::Role;
 use crate::server::journal::RecordOf;
+use crate::server::snapshot::State;
 use crate::server::{MemoryLimit, RestoreError, Restored, Server};
 use crate::storage::{StorageEvent, StorageRequest};
 use crate::testing::{self, HOT_ROWS, JOB};
@@ -213,7 +215,13 @@ fn updates_missing_in_the_shard_are_lost_and_not_added_again() {
 
     let mut harness = disk.restart(harness.view());
     let answered = Answered { newest: 5, count: 5 };
-    let worker = harness.call_with(Hello { instance: JOB.into(), from: Peer::Worker(0), to: 0, answered });
+    let worker = harness.call_with(Hello {
+        pass: Pass::default(),
+        instance: JOB.into(),
+        from: Peer::Worker(0),
+        to: 0,
+        answered,
+    });
     let switch = harness.call(Peer::Switch(0));
     let adopt =
         Message::Adopt { region: 0, view_id: 1, round: ROUNDS_BEGIN_AFTER + 3, contents: contents(3) };
@@ -385,4 +393,14 @@ fn a_checkpoint_is_throttled_while_the_server_serves() {
     disk.serve(&mut harness, 0);
     assert!(disk.open.is_none());
     assert!(harness.answers(CONTROLLER).contains(&Message::Checkpointed { number: 2, failure: None }));
+}
+
+// rule C8
+#[test]
+fn a_state_with_rows_that_no_message_holds_is_refused() {
+    let (_, disk) = with_log();
+    let mut state = State::of_bytes(&disk.state).unwrap();
+    state.cluster.tables[0].width = 1 << 32;
+    let error = Restored::new(&state.to_bytes(), 0).unwrap_err().to_string();
+    assert!(error.contains("state of the checkpoint") && error.contains("4294967296 values"), "{error}");
 }

@@ -6,6 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use libra_dataplane::{Flags, Header, Kind as PacketKind, PacketWriter, packet_bytes};
 use libra_store::RowLifecycle;
 
+use crate::authentication::Pass;
 use crate::bulk::Bulk;
 use crate::cluster::{Cluster, Durability, Ownership, Peer, View};
 use crate::message::{
@@ -90,10 +91,10 @@ impl ServerHarness {
             number: 1,
             switches: (0..4).map(|number| (number, address(10 + number))).collect(),
             workers: (0..4).map(|number| (number, address(20 + number))).collect(),
-            flows: BTreeMap::new(),
             ownerships: vec![Ownership { owner: Some(0), view_id: 1 }],
             next_switch: 4,
             next_worker: 4,
+            ..View::default()
         };
         let view = harness.view.clone();
         let cluster = Cluster { shares: 4, servers: vec![address(1)], view, ..cluster }.into();
@@ -145,7 +146,13 @@ impl ServerHarness {
 
     /// A member calls and identifies itself.
     pub(super) fn call(&mut self, from: Peer) -> Link {
-        self.call_with(Hello { instance: JOB.into(), from, to: 0, answered: Answered::default() })
+        self.call_with(Hello {
+            pass: Pass::default(),
+            instance: JOB.into(),
+            from,
+            to: 0,
+            answered: Answered::default(),
+        })
     }
 
     /// A member calls with this message.

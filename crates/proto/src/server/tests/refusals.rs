@@ -2,6 +2,7 @@
 
 use super::durability::with_log_in;
 use super::harness::{CONTROLLER, NOW, ServerHarness, contents, push, pushed};
+use crate::authentication::Pass;
 use crate::bulk::Bulk;
 use crate::cluster::{ArithmeticMode, Cluster, HotPath, Peer};
 use crate::membership::HEARTBEAT_INTERVAL;
@@ -74,7 +75,13 @@ fn refusals_are_not_logged_and_are_refused_again_after_a_crash() {
     let mut harness = disk.restart(harness.view());
     // The worker counts the refused pushes as little as the shard does: nothing is reported as lost.
     let answered = Answered { newest: 3, count: 2 };
-    let worker = harness.call_with(Hello { instance: JOB.into(), from: Worker(1), to: 0, answered });
+    let worker = harness.call_with(Hello {
+        pass: Pass::default(),
+        instance: JOB.into(),
+        from: Worker(1),
+        to: 0,
+        answered,
+    });
     assert_eq!(harness.request(worker, bad(2, f32::NAN)), [refused(2, COLD + 1, 1, f32::NAN)]);
     assert_eq!((harness.value(COLD), harness.value(COLD + 1)), (-2.0, 0.0));
     assert_eq!(harness.statistics().lost_pushes, 0);

@@ -5,6 +5,7 @@ use crate::bulk::Bulk;
 use crate::cluster::Peer;
 use crate::message::{Message, Replay};
 use crate::role::Link;
+use crate::transport::flow::edit_header;
 
 use Peer::{Switch, Worker};
 
@@ -155,4 +156,16 @@ fn rows_without_an_owner_are_pushed_and_answered_like_others() {
     assert_eq!(harness.request(worker, push(1, &[0], 1.0)), [pushed_in(view_id, 1, &[-101.0; 2])]);
     assert_eq!(harness.request(worker, Message::Replay(replay(1, view_id, 2..3))), [replayed(view_id, 3)]);
     assert_eq!(harness.value(0), -104.0);
+}
+
+// rule A6
+#[test]
+fn tags_of_replayed_packets_do_not_count() {
+    let (mut harness, worker, view_id) = orphaned();
+    let mut replay = replay(1, view_id, 0..4);
+    for (number, packet) in (1..).zip(&mut replay.packets) {
+        edit_header(&mut packet.0, |header| header.tag = number);
+    }
+    assert_eq!(harness.request(worker, Message::Replay(replay)), [replayed(view_id, 4)]);
+    assert_eq!(harness.value(0), -107.0);
 }

@@ -1,16 +1,23 @@
 //! Streams with a peer that is not identified, or not the one that it claims to be.
 
 use super::harness::{ServerHarness, address, push};
-use crate::cluster::Peer;
+use crate::authentication::{Pass, Secret};
+use crate::cluster::{Cluster, Peer};
 use crate::message::{Answered, Hello, Message};
 use crate::role::{Link, Role, Strangers};
 use crate::server::ServerEvent;
-use crate::testing::JOB;
+use crate::testing::{self, JOB};
 
 use Peer::{Controller, Server, Switch, Worker};
 
 fn hello(from: Peer) -> Message {
-    Message::Hello(Hello { instance: JOB.into(), from, to: 0, answered: Answered::default() })
+    Message::Hello(Hello {
+        pass: Pass::default(),
+        instance: JOB.into(),
+        from,
+        to: 0,
+        answered: Answered::default(),
+    })
 }
 
 // rule S2
@@ -77,4 +84,26 @@ fn strangers_are_counted_and_told_of_when_their_number_doubles() {
     }
     assert_eq!(reported, [3, 6, 9, 18, 33, 66, 129, 258]);
     assert_eq!(harness.statistics().dropped, 300);
+}
+
+// rule S7
+#[test]
+fn a_caller_shows_the_pass_that_it_was_given() {
+    let secret = Secret::new([5; 32]);
+    let cluster = Cluster { secret: Some(secret.clone()), ..testing::cluster(4) };
+    let mut harness = ServerHarness::starting_in(crate::server::Server::new(address(0), address(1)), cluster);
+    harness.send(super::harness::CONTROLLER, Message::View(harness.view().into()));
+    let mut call = |from, pass| {
+        let hello = Hello { pass, instance: JOB.into(), from, to: 0, answered: Answered::default() };
+        let link = harness.call_with(hello);
+        harness.admitted.contains(&link)
+    };
+    let pass = |caller, callee| secret.of_member(caller).pass(callee);
+    for caller in [Worker(1), Switch(1)] {
+        assert!(!call(caller, Pass::default()), "{caller} without a pass");
+        assert!(!call(caller, pass(Worker(2), Server(0))), "{caller} with the pass of another");
+        assert!(!call(caller, pass(caller, Server(1))), "{caller} with the pass for another server");
+        assert!(call(caller, pass(caller, Server(0))), "{caller}");
+    }
+    assert_eq!(harness.statistics().dropped, 6);
 }

@@ -15,7 +15,7 @@ impl Plane for OneLane {
 
     fn begin(&mut self, _job: u16) {}
 
-    fn set_workers(&mut self, _workers: &BTreeMap<u16, SocketAddr>) {}
+    fn set_workers(&mut self, _workers: &BTreeMap<u16, WorkerPath>) {}
 
     fn open(&mut self, _config: RegionConfig, _durable: u16, _contents: &RoundContents, _due: BankPackets) {
         unreachable!("no shard has sent the contents of a region");

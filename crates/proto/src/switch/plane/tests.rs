@@ -27,8 +27,8 @@ fn address(worker: u16) -> SocketAddr {
     SocketAddr::from(([10, 0, 0, 1], worker))
 }
 
-fn workers(numbers: impl IntoIterator<Item = u16>) -> BTreeMap<u16, SocketAddr> {
-    numbers.into_iter().map(|worker| (worker, address(worker))).collect()
+fn workers(numbers: impl IntoIterator<Item = u16>) -> BTreeMap<u16, WorkerPath> {
+    numbers.into_iter().map(|worker| (worker, address(worker).into())).collect()
 }
 
 fn packet(region: u8, worker: u16, seq: u32) -> Vec<u8> {
@@ -51,7 +51,7 @@ fn push(plane: &mut SoftPlane, region: u8, worker: u16, seq: u32) -> Option<Head
     Some(Header::parse_without_entries(answer).unwrap())
 }
 
-fn plane(regions: u8, there: &BTreeMap<u16, SocketAddr>) -> SoftPlane {
+fn plane(regions: u8, there: &BTreeMap<u16, WorkerPath>) -> SoftPlane {
     let mut plane = SoftPlane::default();
     plane.begin(JOB);
     plane.set_workers(there);

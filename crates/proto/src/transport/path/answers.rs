@@ -4,7 +4,7 @@ use core::ops::Range;
 use core::time::Duration;
 
 use libra_dataplane::mutants::{Mutant, is_enabled};
-use libra_dataplane::{Flags, Header, Kind, NackReason, Packet, SeqRange, round_newer};
+use libra_dataplane::{Direction, Flags, Header, Kind, NackReason, Packet, SeqRange, round_newer};
 
 use super::{FRESH_FOR, Path};
 use crate::time::Instant;
@@ -63,13 +63,25 @@ impl Path {
             self.statistics.dropped += 1;
             return;
         }
+        let (view, since) = {
+            let flows = self.flows(header.region);
+            (flows.view_on_wire(), flows.view)
+        };
+        // By rule A4; an answer of an earlier ownership has no right tag either, and is counted as what it is.
+        let is_authentic =
+            self.tags.as_ref().is_none_or(|tags| tags.tags().is_authentic(Direction::Down, datagram, since))
+                || is_enabled(Mutant::AnswerTagIgnored);
         // An answer from before the region moved is no evidence of its present owner (rule V2).
-        if header.view != self.flows(header.region).view {
+        if header.view != view {
             self.statistics.dropped += 1;
             // The region has an owner now (rule M14).
-            if header.kind == Kind::Nack && self.answers_probe(now, &header) {
+            if is_authentic && header.kind == Kind::Nack && self.answers_probe(now, &header) {
                 self.outage.end();
             }
+            return;
+        }
+        if !is_authentic {
+            self.statistics.forged += 1;
             return;
         }
         let flows = self.flows(header.region);
@@ -173,6 +185,10 @@ impl Path {
     ) -> Option<PacketRows> {
         let flows = self.regions[usize::from(region)].as_mut().expect("the caller has looked the region up");
         let news = flows.pull.finish(seq, &mut self.spare)?;
+        // Where packets have tags an answer could be kept back until its number means other rows (rule A5).
+        if self.tags.is_none() {
+            flows.pull.renumber();
+        }
         standing.answers(now, news.sent, news.is_sole);
         self.learn_round_trip(now, region, &news);
         Some(news.packet_rows)
@@ -234,7 +250,7 @@ impl Path {
                 }
                 return;
             }
-            Some(NackReason::BankFull | NackReason::Inactive) => {}
+            Some(NackReason::BankFull | NackReason::Inactive | NackReason::Throttled) => {}
             // The switch and this worker do not agree on the job. To ask again soon would change nothing: the timer does.
             _ => {
                 if let Some(packet) = self.packet(reference) {

@@ -19,7 +19,8 @@ use crate::transport::region::RegionFlows;
 pub(super) const JOB: u16 = 7;
 pub(super) const WORKER: u16 = 1;
 pub(super) const PLAN: u16 = 3;
-pub(super) const VIEW: u16 = 11;
+pub(super) const VIEW: u64 = (3 << 16) + 11;
+pub(super) const VIEW_ON_WIRE: u16 = 11;
 pub(super) const CELLS: u16 = 16;
 /// Its values are installed.
 pub(super) const READABLE: u8 = 0;
@@ -32,7 +33,7 @@ pub(super) const UNDURABLE_MAX: u32 = 8192;
 pub(super) const IDENTITY: Identity = Identity { job: JOB, worker: WORKER, plan: PLAN };
 
 /// A region of a switch, held under this view.
-pub(super) fn new_region(region: u8, view: u16, bank_packets_max: u32) -> Region<Vec<u32>> {
+pub(super) fn new_region(region: u8, view: u64, bank_packets_max: u32) -> Region<Vec<u32>> {
     let config = RegionConfig {
         job: JOB,
         region,
@@ -442,7 +443,7 @@ pub(super) fn write(kind: Kind, flags: Flags, region: u8, seq: u32, entries: &[(
 }
 
 pub(super) fn header(kind: Kind, flags: Flags, region: u8, seq: u32) -> Header {
-    let (job, worker, plan, view, round, durable) = (JOB, WORKER, PLAN, VIEW, 0, 0);
+    let (job, worker, plan, view, round, durable) = (JOB, WORKER, PLAN, VIEW_ON_WIRE, 0, 0);
     Header { kind, flags, entries: 0, job, worker, plan, view, region, round, durable, seq, tag: 0 }
 }
 

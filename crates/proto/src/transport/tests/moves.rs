@@ -6,8 +6,8 @@ use libra_dataplane::{Flags, Header, Kind, NackReason};
 use proptest::prelude::*;
 
 use super::harness::{
-    IDENTITY, LOST, Link, PathHarness, READABLE, REGIONS, UNREADABLE, VIEW, ack, address, bounds, ms, nack,
-    probe_answer,
+    IDENTITY, LOST, Link, PathHarness, READABLE, REGIONS, UNREADABLE, VIEW, VIEW_ON_WIRE, ack, address,
+    bounds, ms, nack, probe_answer,
 };
 use super::moving_harness::{Arrival, MovingHarness};
 use crate::role::Outgoing;
@@ -77,7 +77,8 @@ fn packets_not_durable_are_replayed_to_the_next_owner() {
     harness.log.clear();
     let view = harness.open(READABLE, 1);
     harness.notify_worker(READABLE, 1, view);
-    let seen: Vec<_> = harness.log.iter().map(|(place, header)| (*place, header.seq, header.view)).collect();
+    let seen: Vec<_> =
+        harness.log.iter().map(|(place, header)| (*place, header.seq, u64::from(header.view))).collect();
     assert_eq!(seen, [0, 1, 2, 3, 4].map(|seq| (1, seq, view)));
     assert!(harness.log.iter().all(|(_, header)| header.flags.contains(Flags::RETRANSMIT)));
     assert_eq!((harness.paths[0].in_flight(), harness.paths[1].in_flight()), (0, 5));
@@ -152,7 +153,8 @@ fn answers_from_before_a_move_are_ignored() {
     // Under the present view the same answer counts, once the packet was sent under it. Before that it is the contents that the switch goes on
     // from, and no sample of round trips.
     harness.path.put(READABLE, flows, VIEW + 1);
-    let answer = Header { view: VIEW + 1, ..Header::parse_without_entries(&ack(READABLE, 0, 7, 7)).unwrap() };
+    let answer =
+        Header { view: VIEW_ON_WIRE + 1, ..Header::parse_without_entries(&ack(READABLE, 0, 7, 7)).unwrap() };
     harness.deliver(&answer.to_bytes());
     assert_eq!(harness.accepted.len(), 0);
     harness.transmit_elsewhere();
@@ -171,7 +173,7 @@ fn durable_rounds_of_a_former_owner_free_nothing_of_the_next() {
     harness.transmit_elsewhere();
     let of_next = |answer: Vec<u8>| {
         let header = Header::parse_without_entries(&answer).unwrap();
-        Header { view: VIEW + 1, ..header }.to_bytes()
+        Header { view: VIEW_ON_WIRE + 1, ..header }.to_bytes()
     };
     harness.deliver(&of_next(ack(READABLE, 0, 9, 8)));
     for (durable, kept_from) in [(8, 0), (9, 1)] {

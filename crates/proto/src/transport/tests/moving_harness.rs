@@ -31,7 +31,7 @@ pub(super) fn place_address(place: Place) -> SocketAddr {
 pub(super) struct Drained {
     place: Place,
     region: u8,
-    view: u16,
+    view: u64,
     round: u16,
     acked: Vec<Range<u32>>,
     sums: Vec<(u32, u32)>,
@@ -43,9 +43,9 @@ pub(super) enum Arrival {
     AtWorker(Vec<u8>),
     AtShard(Drained),
     /// The shard has committed this round of a region held under this view.
-    Committed(Place, u8, u16, u16),
+    Committed(Place, u8, u64, u16),
     /// The worker receives the owner of a region, and its view.
-    AtWorkerView(u8, Place, u16),
+    AtWorkerView(u8, Place, u64),
     Flip,
 }
 
@@ -53,7 +53,7 @@ pub(super) enum Arrival {
 #[derive(Debug, Default)]
 pub(super) struct Shard {
     pub(super) owner: Place,
-    view: u16,
+    view: u64,
     pub(super) round: u16,
     pub(super) acked: Vec<Range<u32>>,
 }
@@ -70,12 +70,12 @@ pub(super) struct MovingHarness {
     pub(super) pipelines: [SoftPipeline; 2],
     pub(super) shards: BTreeMap<u8, Shard>,
     /// The owner of each region and its view, as the worker has them.
-    pub(super) known: BTreeMap<u8, (Place, u16)>,
+    pub(super) known: BTreeMap<u8, (Place, u64)>,
     pub(super) link: Link,
     pub(super) random: Random,
     pub(super) arrivals: BTreeMap<(Instant, u64), Arrival>,
     number: u64,
-    views: u16,
+    views: u64,
     sent: BTreeMap<(u8, u8, u32), Sent>,
     /// Everything sent, in order: to whom, and its header.
     pub(super) log: Vec<(Place, Header)>,
@@ -118,7 +118,7 @@ impl MovingHarness {
     }
 
     /// The shard fences the owner, and the switch at `place` goes on from what the shard has. Returns the view.
-    pub(super) fn open(&mut self, region: u8, place: Place) -> u16 {
+    pub(super) fn open(&mut self, region: u8, place: Place) -> u64 {
         self.views += 1;
         let shard = self.shards.get_mut(&region).unwrap();
         (shard.owner, shard.view) = (place, self.views);
@@ -137,7 +137,7 @@ impl MovingHarness {
     }
 
     /// The worker receives it.
-    pub(super) fn notify_worker(&mut self, region: u8, place: Place, view: u16) {
+    pub(super) fn notify_worker(&mut self, region: u8, place: Place, view: u64) {
         let (before, known) = self.known.insert(region, (place, view)).unwrap();
         if known > view {
             self.known.insert(region, (before, known));
@@ -211,7 +211,7 @@ impl MovingHarness {
         let header = Header::parse(datagram).unwrap();
         assert_eq!(
             self.known[&header.region],
-            (place, header.view),
+            (place, header.view.into()),
             "it goes to the owner that the worker has"
         );
         if header.entries == 0 {
@@ -324,7 +324,7 @@ impl MovingHarness {
     }
 
     fn is_at_rest(&self) -> bool {
-        let durable = |(&region, &(place, _)): (&u8, &(Place, u16))| {
+        let durable = |(&region, &(place, _)): (&u8, &(Place, u64))| {
             let flow = self.paths[place].push_flow(region);
             flow.first() == flow.next()
         };

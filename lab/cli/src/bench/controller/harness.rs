@@ -8,7 +8,7 @@ use anyhow::{Context, Result, bail};
 use libra_plan::{Budget, HotRow, Plan, Provenance, Scale, TableShape};
 use libra_proto::{
     Action, Cluster, Controller, ControllerEvent, HotPath, Instant, Join, Kind, Link, LinkEvent, Message,
-    Role, Sizes, VERSION,
+    Role, Sizes, TagKind, VERSION,
 };
 use libra_store::{Init, Optimizer, TableSpec};
 use serde::Serialize;
@@ -129,6 +129,7 @@ impl ControllerHarness {
             receive_bytes,
             is_restartable,
             is_slow,
+            tags: TagKind::Mac,
         };
         let frame = Message::Join(join).encode();
         let began = processor_time();

@@ -67,9 +67,9 @@ impl Owner {
             switches: [(0, at)].into(),
             workers: (0..crowd.workers).map(|worker| (worker, worker_address(worker))).collect(),
             ownerships: vec![ownership; usize::from(u8::MAX)],
-            flows: [].into(),
             next_switch: 1,
             next_worker: crowd.workers,
+            ..View::default()
         };
         let start = Start { you: Peer::Switch(0), share: 0, barrier: 0, cluster: cluster.into() };
         let now = owner.now;
