@@ -36,7 +36,7 @@ pub struct BodyKey([u32; BODY_KEY_BYTES / WORD_BYTES]);
 
 /// The compressed entries of one packet, for [`TagKey::tag`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
-pub struct BodyHash(pub [u64; 2]);
+pub struct BodyHash([u64; 2]);
 
 impl BodyKey {
     /// A key of these bytes, which must be secret and look random.
@@ -81,8 +81,8 @@ impl BodyKey {
 #[inline]
 fn nh_block([mut a, mut b]: [u64; 2], (block, key): (&[u8; BLOCK_BYTES], &[u32; KEY_WORDS])) -> [u64; 2] {
     let pairs = block.as_chunks::<8>().0;
-    let [keys, _] = [key.as_chunks::<2>().0, &[]];
-    let shifted = keys.split_at_checked(TOEPLITZ_WORDS / 2).map_or(keys, |(_, shifted)| shifted);
+    let keys = key.as_chunks::<2>().0;
+    let shifted = keys.get(TOEPLITZ_WORDS / 2..).unwrap_or_default();
     for ((pair, key), shifted) in pairs.iter().zip(keys).zip(shifted) {
         a = a.wrapping_add(product(*pair, *key));
         b = b.wrapping_add(product(*pair, *shifted));
@@ -122,15 +122,13 @@ impl TagKey {
     #[inline]
     #[must_use]
     pub fn tag(self, header: &[u8; HEADER_BYTES], view_id: u64, body: BodyHash) -> u64 {
-        let [h0, h1, mut h2] = {
-            let mut words = [0; 3];
-            for (word, bytes) in words.iter_mut().zip(header.as_chunks::<8>().0) {
-                *word = u64::from_le_bytes(*bytes);
-            }
-            words
-        };
-        // The first two bytes of the tag.
-        h2 &= (1 << (8 * (TAG_AT - 16))) - 1;
+        let mut words = [0; 3];
+        for (word, bytes) in words.iter_mut().zip(header.as_chunks::<8>().0) {
+            *word = u64::from_le_bytes(*bytes);
+        }
+        let [h0, h1, h2] = words;
+        // Without the first two bytes of the tag.
+        let h2 = h2 & ((1 << (8 * (TAG_AT - 16))) - 1);
         let BodyHash([a, b]) = body;
         let view_id = if is_enabled(Mutant::SinceNotInTag) { 0 } else { view_id };
         self.sip_hash([h0, h1, h2, view_id, a, b])

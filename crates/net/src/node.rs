@@ -159,7 +159,7 @@ pub struct ControllerNode {
 /// Tags of the packets of the hot path, which show who has sent them and what (rules A1 to A5).
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum PacketTags {
-    /// Where streams are protected: without that, who reads them has the keys. MACs, or cookies if a switch can do no MACs.
+    /// MACs, or cookies if a switch can do no MACs, if streams are protected: without that, who reads them has the keys.
     #[default]
     Auto,
     /// Always MACs. Switches that can do none are refused.

@@ -71,7 +71,16 @@ impl Secret {
 
     /// The secrets of the path of a worker to a switch, from the secret of the switch.
     pub(crate) fn path(&self, worker: u16) -> PathSecrets {
-        PathSecrets { body: self.body(), path: Self(self.derive("path", &worker.to_be_bytes())) }
+        PathSecrets { body: self.body(), path: self.of_path(worker) }
+    }
+
+    /// The tags of that path at the switch, which has the body key already.
+    pub(crate) fn path_tags(&self, kind: TagKind, worker: u16, body: &Arc<BodyKey>) -> Option<PathTags> {
+        tags_of(kind, &self.of_path(worker), || Arc::clone(body))
+    }
+
+    fn of_path(&self, worker: u16) -> Self {
+        Self(self.derive("path", &worker.to_be_bytes()))
     }
 
     /// The body key of a switch, from its secret.
@@ -79,7 +88,7 @@ impl Secret {
         self.body().expand_body_key()
     }
 
-    /// What the body key is made of: its workers are sent this, which is shorter.
+    /// The secret that the body key follows from: workers are sent this, which is shorter.
     fn body(&self) -> Self {
         Self(self.derive("body", &[]))
     }
@@ -129,19 +138,18 @@ pub struct PathSecrets {
 impl PathSecrets {
     /// The tags of the path; none if the packets of the job have none.
     pub(crate) fn tags(&self, kind: TagKind) -> Option<PathTags> {
-        self.tags_with_body_key(kind, &self.body.expand_body_key())
+        tags_of(kind, &self.path, || self.body.expand_body_key())
     }
+}
 
-    /// The same at a switch, which has the body key already.
-    pub(crate) fn tags_with_body_key(&self, kind: TagKind, body: &Arc<BodyKey>) -> Option<PathTags> {
-        let key = |purpose| TagKey::from_bytes(self.path.derive::<TAG_KEY_BYTES>(purpose, &[]));
-        match kind {
-            TagKind::Off => None,
-            TagKind::Cookie => Some(PathTags::Cookie(u64::from_be_bytes(self.path.derive("cookie", &[])))),
-            TagKind::Mac => {
-                let keys = PathKeys { up: key("up"), down: key("down") };
-                Some(PathTags::Mac { body: Arc::clone(body), keys })
-            }
+/// The tags of a path, from its secret. MACs alone need the body key.
+fn tags_of(kind: TagKind, path: &Secret, body: impl FnOnce() -> Arc<BodyKey>) -> Option<PathTags> {
+    let key = |purpose| TagKey::from_bytes(path.derive::<TAG_KEY_BYTES>(purpose, &[]));
+    match kind {
+        TagKind::Off => None,
+        TagKind::Cookie => Some(PathTags::Cookie(u64::from_be_bytes(path.derive("cookie", &[])))),
+        TagKind::Mac => {
+            Some(PathTags::Mac { body: body(), keys: PathKeys { up: key("up"), down: key("down") } })
         }
     }
 }

@@ -180,6 +180,19 @@ impl ClusterHarness {
         harness
     }
 
+    /// A small cluster that runs, with operations under way and without checkers: for forged input, which means nothing to them.
+    pub fn busy() -> Self {
+        let mut harness = Self::started(HarnessConfig::small(2, 1, 2));
+        harness.work(2, whole);
+        harness.world.observer.checkers = None;
+        for worker in harness.workers() {
+            for key in [1, 2, 50, 51] {
+                harness.push(worker, &[key], &[1.0; 3], Level::Accepted);
+            }
+        }
+        harness
+    }
+
     /// Adds one more process, wanted or not.
     pub fn add(&mut self, label: &str, role: impl FnOnce(SocketAddr) -> AnyRole) -> Host {
         let host = self.add_host(label);

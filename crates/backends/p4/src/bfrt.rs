@@ -277,7 +277,7 @@ mod tests {
         assert_eq!(check(192, &[192], floats), Err(WrongPort::NotRecirculated { port: 192, found: 1 }));
     }
 
-    /// Where there is no compiler, its text.
+    /// The text of the program stands in for a compiler.
     #[test]
     fn names_are_those_of_the_text_of_the_program() {
         let of_admission = include_str!("../program/admission.p4").split("    table ").skip(1);

@@ -26,7 +26,7 @@ use crate::workers::{self, Workers};
 const DATAGRAM_BYTES_MAX: usize = packet_bytes(u8::MAX) + 1;
 const NAME: &str = "libra_switch";
 const MEASURE_NAME: &str = "libra_measure";
-/// What is not of the switch in that.
+/// The part of a measurement that is not the switch.
 const RESTORE_NAME: &str = "libra_restore";
 /// Under the lock of the element: `BPF_F_LOCK`.
 const LOCKED: u64 = 4;

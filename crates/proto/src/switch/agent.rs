@@ -135,7 +135,7 @@ impl<P: Plane> Agent<P> {
             let known = self.workers.get(&worker).and_then(|known| known.tags.clone());
             let derive = || {
                 let body_key = self.body_key.as_ref()?;
-                secret?.path(worker).tags_with_body_key(kind, body_key)
+                secret?.path_tags(kind, worker, body_key)
             };
             (worker, WorkerPath { address, tags: known.or_else(derive) })
         };

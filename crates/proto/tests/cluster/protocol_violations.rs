@@ -7,7 +7,7 @@ use libra_dataplane::{Flags, Header, PacketWriter, packet_bytes};
 use libra_faultsim::{ClusterHarness, Event, HarnessConfig, Quality, Random, whole};
 use libra_proto::{
     AckedSet, Adopted, Answered, Bulk, Changed, Cluster, ColdPush, Committed, Drained, Hello, HotPath, Join,
-    Keys, Kind, Level, MemberEvent, Message, Ownership, Pass, Peer, PullId, Rejoin, Replay, RoundContents,
+    Keys, Kind, MemberEvent, Message, Ownership, Pass, Peer, PullId, Rejoin, Replay, RoundContents,
     SlotValues, Statistics, SwitchStatistics, TagKind, ValueFormat, Values, View, WorkerCommand, WorkerEvent,
     WorkerStatistics,
 };
@@ -232,19 +232,6 @@ fn message() -> impl Strategy<Value = Message> {
     prop_oneof![control(), data()]
 }
 
-/// A running cluster with operations under way. What is forged in it means nothing to the checkers.
-fn busy() -> ClusterHarness {
-    let mut harness = ClusterHarness::started(HarnessConfig::small(2, 1, 2));
-    harness.work(2, whole);
-    harness.world.observer.checkers = None;
-    for worker in harness.workers() {
-        for key in [1, 2, 50, 51] {
-            harness.push(worker, &[key], &[1.0; EMBEDDING_WIDTH], Level::Accepted);
-        }
-    }
-    harness
-}
-
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(2000))]
 
@@ -281,7 +268,7 @@ proptest! {
     fn no_message_makes_a_role_panic(
         messages in prop::collection::vec((0usize..12, message()), 1..12),
     ) {
-        let mut harness = busy();
+        let mut harness = ClusterHarness::busy();
         let (servers, switches, workers) = (harness.servers().start, harness.switches().start, harness.workers().start);
         let ways = [
             (workers, 0), (switches, 0), (servers, 0),
@@ -305,7 +292,7 @@ proptest! {
     fn no_changed_message_makes_a_role_panic(
         changes in prop::collection::vec((any::<prop::sample::Index>(), any::<prop::sample::Index>(), 1u8..), 1..200),
     ) {
-        let mut harness = busy();
+        let mut harness = ClusterHarness::busy();
         let sent = harness.world.observer.recorder.messages.clone();
         for (which, place, change) in changes {
             let sent = &sent[which.index(sent.len())];
@@ -326,7 +313,7 @@ proptest! {
     fn no_datagram_makes_a_role_panic(
         datagrams in prop::collection::vec((0usize..6, 0usize..6, datagram()), 1..40),
     ) {
-        let mut harness = busy();
+        let mut harness = ClusterHarness::busy();
         let members = harness.workers().end;
         for (from, to, bytes) in datagrams {
             let from = harness.world.address(from % members);

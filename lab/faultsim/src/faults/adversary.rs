@@ -1,5 +1,5 @@
 //! An adversary on the path: it has read datagrams of workers and switches, and sends others, with any sender's address and right checksums.
-//! Where packets have MACs, nothing of that may count. Where they have cookies, it has read nothing, and guesses.
+//! Nothing of that may count if packets have MACs. If they have cookies, it has read nothing, and guesses.
 
 use libra_dataplane::{ENTRY_BYTES, Flags, HEADER_BYTES, Header, Kind, PacketWriter, packet_bytes};
 use libra_plan::shard_of;
@@ -118,7 +118,7 @@ impl ScenarioRunner {
         Some(Overheard { from, to, bytes })
     }
 
-    /// What an answer or a request would say that does harm, with the tag of another.
+    /// The header of an answer or a request that would do harm, with the tag of another.
     fn with_another_header(&mut self, header: Header) -> Header {
         let durable = header.durable.wrapping_add(self.random.small(1..=255));
         let seq = header.seq.saturating_add(u32::from(self.random.small(0..=40)));

@@ -10,7 +10,7 @@ use libra_proto::{AssignedRows, Durability, Level, Tick, WorkerCommand};
 /// Frames of one kind of message or packet that are kept.
 const OF_A_KIND: usize = 3;
 
-/// What passed between the members of a job, and what its server has written.
+/// Messages and datagrams of the members of a job, and the files of its server.
 pub(crate) struct Job {
     pub(crate) messages: Vec<Vec<u8>>,
     pub(crate) datagrams: Vec<Vec<u8>>,

@@ -1,9 +1,9 @@
 //! Roles that receive any messages and datagrams from members of any kind.
 
 use libra_dataplane::{Header, MAGIC};
-use libra_faultsim::{ClusterHarness, HarnessConfig, Host, whole};
+use libra_faultsim::{ClusterHarness, Host};
 use libra_fuzz::{Outcome, Sequences, Target, join, split};
-use libra_proto::{Level, Message};
+use libra_proto::Message;
 
 use crate::job::job;
 
@@ -14,22 +14,9 @@ const INPUTS_MAX: usize = 12;
 /// Members of the job.
 const MEMBERS: u8 = 6;
 
-/// A job with operations under way.
-fn busy() -> ClusterHarness {
-    let mut harness = ClusterHarness::started(HarnessConfig::small(2, 1, 2));
-    harness.work(2, whole);
-    harness.world.observer.checkers = None;
-    for worker in harness.workers() {
-        for key in [1, 2, 50, 51] {
-            harness.push(worker, &[key], &[1.0; 3], Level::Accepted);
-        }
-    }
-    harness
-}
-
 /// Each input comes from one member to another, by its number. One that begins as a packet is a datagram, all others are messages.
 pub(crate) fn read(inputs: &[u8]) -> Outcome {
-    let mut harness = busy();
+    let mut harness = ClusterHarness::busy();
     let members = Host::from(MEMBERS);
     let mut received = 0;
     for (way, input) in split(inputs) {
