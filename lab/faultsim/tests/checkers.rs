@@ -1,13 +1,13 @@
 //! Each checker notices what it is there for.
 #![expect(clippy::unwrap_used, reason = "a test that panics has found something")]
 
-use libra_dataplane::{Flags, Header, Kind, PacketWriter, packet_bytes};
+use libra_dataplane::{Arithmetic, Flags, Header, Kind, PacketWriter, packet_bytes};
 use libra_faultsim::check::{Checkers, FinalState};
 use libra_faultsim::{Actor, Observer, Rows, Sums};
 use libra_proto::Kind as Member;
 use libra_proto::{
-    AckedSet, Adopted, Bulk, Cluster, ColdPush, Committed, Drained, HotPath, Instant, Keys, Message,
-    Ownership, Peer, ROUNDS_BEGIN_AFTER, RoundContents, Start, Values, View,
+    AckedSet, Adopted, ArithmeticMode, Bulk, Cluster, ColdPush, Committed, Drained, HotPath, Instant, Keys,
+    Message, Ownership, Peer, ROUNDS_BEGIN_AFTER, Replay, RoundContents, Start, Values, View,
 };
 
 /// One shard, whose region has ten rows of one value; beside them there is one cold row.
@@ -24,7 +24,11 @@ struct CheckerHarness(Checkers);
 
 impl CheckerHarness {
     fn new() -> Self {
-        let cluster = Cluster::new(9, ROWS.tables(), Some(ROWS.plan()), HotPath::for_workers(1));
+        Self::with(HotPath::for_workers(1))
+    }
+
+    fn with(hot_path: HotPath) -> Self {
+        let cluster = Cluster::new(9, ROWS.tables(), Some(ROWS.plan()), hot_path);
         let mut harness = Self(Checkers::new(&ROWS, &cluster, 1));
         for (actor, you, kind) in [
             (SERVER, Peer::Server(0), Member::Server),
@@ -57,6 +61,22 @@ impl CheckerHarness {
         let header = Header::parse(&bytes).unwrap();
         Header { round: on_wire(round), durable: on_wire(durable), ..header }.emit(&mut bytes);
         self.0.datagram_sent(NOW, SWITCH, Some(WORKER.host), &bytes);
+    }
+
+    /// The worker brings a packet to the shard, whose region has no owner in view 2.
+    fn replay(&mut self, seq: u32, value: u32) {
+        let packets = vec![Bulk(packet(Kind::Push, Flags::RETRANSMIT, seq, &[(0, value)]))];
+        let replay = Message::Replay(Replay { region: 0, view_id: 2, below: seq + 1, packets });
+        self.sends(WORKER, SERVER, &replay);
+        self.arrives(WORKER, SERVER, &replay);
+        self.sends(SERVER, WORKER, &Message::Replayed { region: 0, view_id: 2, below: seq + 1 });
+    }
+
+    /// The server acts on a view.
+    fn acts_on(&mut self, view: View) {
+        let viewed = Message::Viewed { number: view.number };
+        self.arrives(SERVER, SERVER, &Message::View(view.into()));
+        self.sends(SERVER, SERVER, &viewed);
     }
 
     /// The switch drains a round with everything below `below`, and the shard commits it.
@@ -259,6 +279,41 @@ fn an_owner_that_commits_after_it_was_replaced() {
         harness.round(1, 0, 0);
         harness.expect("rounds", "is committed after 0x2 began");
     }
+}
+
+/// 104 and 26 are in a round, with this sum by tables, that the shard applies and does not answer. Then the region has no owner, and they come
+/// again, each in a replay of its own.
+fn after_an_unanswered_round(sum: u32) -> CheckerHarness {
+    let tables = HotPath { arithmetic: ArithmeticMode::Table, ..HotPath::for_workers(1) };
+    let mut harness = CheckerHarness::with(tables);
+    harness.acts_on(view(1, 0));
+    let values = [104.0_f32, 26.0].map(f32::to_bits);
+    (0..).zip(values).for_each(|(seq, value)| harness.push(seq, value, Flags::NONE));
+    harness.arrives(SWITCH, SERVER, &drained(1, 1, 2, sum));
+    let ownerships = vec![Ownership { owner: None, view_id: 2 }];
+    harness.acts_on(View { ownerships, ..view(2, 0) });
+    (0..).zip(values).for_each(|(seq, value)| harness.replay(seq, value));
+    harness
+}
+
+#[test]
+fn tables_are_off_in_a_round_that_was_not_answered() {
+    let sum = Arithmetic::Table.add(104.0_f32.to_bits(), 26.0_f32.to_bits());
+    let applied = f64::from(f32::from_bits(sum));
+    assert_ne!(applied, 130.0, "the tables are exact here");
+    let harness = after_an_unanswered_round(sum);
+    harness.expect_none();
+    for read in [applied, 130.0] {
+        assert_eq!(harness.final_state(130.0, read), Ok(()), "{read} was read");
+    }
+    let further = 130.0 + 1.1 * (applied - 130.0);
+    assert!(harness.final_state(130.0, further).unwrap_err().contains("nothing that may have been applied"));
+}
+
+#[test]
+fn an_unanswered_round_with_the_wrong_sum() {
+    let harness = after_an_unanswered_round(156.0_f32.to_bits());
+    harness.expect("rounds", "region 0, round 65409: slot 0 holds 0x431c0000, its packets make");
 }
 
 #[test]

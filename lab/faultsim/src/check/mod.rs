@@ -257,7 +257,8 @@ impl Checkers {
             }
             Message::Viewed { number } => {
                 if let Some(view) = self.roster.view(*number) {
-                    self.rounds.fenced(server, &view.ownerships);
+                    let verdict = self.rounds.fenced(server, &view.ownerships, &self.packets);
+                    self.judge("rounds", at, verdict);
                 }
             }
             Message::Pushed { number, .. } => {

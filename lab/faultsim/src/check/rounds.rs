@@ -151,12 +151,44 @@ impl Rounds {
 
     // rule V3
     /// A shard reports that it acts on a view: it takes nothing from those who held its regions before.
-    pub(super) fn fenced(&mut self, shard: u16, ownerships: &[Ownership]) {
-        for (region, ownership) in self.regions.iter_mut().zip(ownerships) {
-            if region.shard == shard {
-                region.fence = region.fence.max(ownership.view_id);
+    pub(super) fn fenced(&mut self, shard: u16, ownerships: &[Ownership], packets: &Packets) -> Verdict {
+        for (number, ownership) in (0..).zip(ownerships) {
+            if self.shard_of(number) == Some(shard) {
+                self.raise_fence(number, ownership.view_id, packets)?;
             }
         }
+        Ok(())
+    }
+
+    /// The shard of a region acts on this ownership, if not on a later one.
+    fn raise_fence(&mut self, number: u8, view_id: u64, packets: &Packets) -> Verdict {
+        if view_id > self.region(number)?.fence {
+            self.doubt_unsaid(number, packets)?;
+            self.region(number)?.fence = view_id;
+        }
+        Ok(())
+    }
+
+    /// The last round of an owner that is fenced may be applied though no answer was sent. Its packets then come again, in several replays or what
+    /// the next owner adopts, and add nothing: here they count as what they are worth, give or take the error of the sums of each replay. The
+    /// rows have the sums of the round, whose error is another.
+    fn doubt_unsaid(&mut self, number: u8, packets: &Packets) -> Verdict {
+        let region = &self.regions[usize::from(number)];
+        let unsaid = region.drained.get(&region.fence).filter(|drained| drained.round > region.round);
+        let Some(drained) = unsaid.cloned() else { return Ok(()) };
+        self.news.begin(region.values.len());
+        for (&worker, acked) in &drained.contents.flows {
+            let Some(flow) = packets.flow(worker, number) else { continue };
+            for seq in flow.unapplied().filter(|seq| is_named(acked, *seq)) {
+                self.add_packet(number, flow, seq)?;
+            }
+        }
+        let sums = self.sums_of(&drained)?;
+        let values = &self.regions[usize::from(number)].values;
+        for ((value, sum), (exact, _)) in values.iter().zip(sums).zip(self.news.sums()) {
+            self.doubt.0[*value] += (self.news.worth(sum) - exact).abs();
+        }
+        Ok(())
     }
 
     // rule T18
@@ -234,7 +266,16 @@ impl Rounds {
                 format!("region {number}, round {}, worker {worker}: {what}", drained.round)
             })?;
         }
-        let mut sums = vec![0; slots];
+        let sums = self.sums_of(drained)?;
+        let applied: Vec<_> = sums.into_iter().map(|sum| (self.news.worth(sum), 0.0)).collect();
+        self.commit(number, &applied);
+        Ok(())
+    }
+
+    /// Returns the sums of a round by slot, which must be those of the news.
+    fn sums_of(&self, drained: &Drained) -> Result<Vec<u32>, String> {
+        let number = drained.region;
+        let mut sums = vec![0; self.regions[usize::from(number)].values.len()];
         let runs = drained.slots.iter().flat_map(|&(first, count)| first..first + count);
         for (slot, sum) in runs.zip(&drained.sums.0) {
             // The last block of slots may reach into the padding.
@@ -244,15 +285,13 @@ impl Rounds {
                 None => return Err(format!("region {number}: slot {slot} has a sum and no row")),
             }
         }
-        if let Some((slot, made)) = self.news.first_wrong(&sums) {
-            return Err(format!(
+        match self.news.first_wrong(&sums) {
+            None => Ok(sums),
+            Some((slot, made)) => Err(format!(
                 "region {number}, round {}: slot {slot} holds {:#x}, its packets make {made:#x}",
                 drained.round, sums[slot]
-            ));
+            )),
         }
-        let applied: Vec<_> = sums.into_iter().map(|sum| (self.news.worth(sum), 0.0)).collect();
-        self.commit(number, &applied);
-        Ok(())
     }
 
     /// Adds the packets of a flow that an acked set names beyond what is applied. The set must name all of that, too.
@@ -368,7 +407,7 @@ impl Rounds {
                 adopted.view_id
             ));
         }
-        region.fence = adopted.view_id;
+        self.raise_fence(number, adopted.view_id, packets)?;
         self.find_unsaid(number, &adopted.contents, packets)?;
         let region = self.region(number)?;
         if !(region.round..=region.newest_unsaid()).contains(&adopted.round) {
@@ -428,6 +467,8 @@ impl Rounds {
         if view_id < region.fence {
             return Err(format!("region {number}: a replay of view {view_id:#x} is taken after it ended"));
         }
+        self.raise_fence(number, view_id, packets)?;
+        let region = self.region(number)?;
         let replays = region.replays.get_mut(&(worker, view_id));
         let Some(seqs) = replays.and_then(VecDeque::pop_front) else {
             return Err(format!(
