@@ -13,6 +13,9 @@ use crate::scenario::{Fault, Target};
 const TIME_OUT: Duration = Duration::from_secs(11);
 /// A server that keeps nothing is given up after 10 s of silence, and ends the job.
 const SERVER_AWAY_MAX: Duration = Duration::from_secs(7);
+/// One with a disk has 30 s (rule M7), which begin with the first stream that breaks, at the latest after 10 s of silence. Another fault may break one
+/// at once, or have kept a worker from it for 3 s before.
+const RESTARTABLE_SERVER_AWAY_MAX: Duration = Duration::from_secs(26);
 /// A controller that was left behind ends what it has left when its servers have been away for 30 s.
 const STRAY: Duration = Duration::from_secs(40);
 /// Time that a controller that took over a cluster may need until every member that can has joined it.
@@ -60,8 +63,9 @@ impl ScenarioRunner {
     fn bounded(&self, victim: Target, lasts: Duration) -> Duration {
         // A member without messages of a controller goes on for 30 s.
         match victim {
-            Target::Server if !self.scenario.durability.needs_disk() => lasts.min(SERVER_AWAY_MAX),
-            Target::Controller | Target::Server | Target::Switch | Target::Worker => lasts,
+            Target::Server if self.scenario.durability.needs_disk() => lasts.min(RESTARTABLE_SERVER_AWAY_MAX),
+            Target::Server => lasts.min(SERVER_AWAY_MAX),
+            Target::Controller | Target::Switch | Target::Worker => lasts,
         }
     }
 

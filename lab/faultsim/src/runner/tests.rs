@@ -1,11 +1,22 @@
 //! Violations that the runner itself must detect.
 
 use super::*;
+use crate::scenario::{Fault, Target};
 
 fn runner(seed: u64) -> ScenarioRunner {
     let mut scenario = Scenario::draw(seed);
     scenario.faults.clear();
     ScenarioRunner::new(scenario, None)
+}
+
+/// A scenario in which all members have started.
+fn begun(seed: u64) -> ScenarioRunner {
+    let mut runner = runner(seed);
+    runner.start_processes();
+    while runner.begun_at.is_none() {
+        runner.go_on();
+    }
+    runner
 }
 
 #[test]
@@ -15,11 +26,7 @@ fn without_faults_everything_comes_to_its_end() {
 
 #[test]
 fn a_partition_without_end_violates_liveness() {
-    let mut runner = runner(2);
-    runner.start_processes();
-    while runner.begun_at.is_none() {
-        runner.go_on();
-    }
+    let mut runner = begun(2);
     // A partition that is never healed.
     let workers = runner.alive(Kind::Worker);
     let others = [runner.alive(Kind::Server), runner.alive(Kind::Switch)].concat();
@@ -48,4 +55,19 @@ fn a_member_that_is_given_up_for_no_reason_is_noticed() {
     }
     runner.lost(Peer::Worker(0), "because");
     assert_eq!(runner.world.observer.violation().map(|violation| violation.checker), Some("liveness"));
+}
+
+// rule M7
+#[test]
+fn a_server_is_away_no_longer_than_a_disk_allows() {
+    let lasts = Duration::from_secs(38);
+    for receives in [true, false] {
+        // Its server has a disk.
+        let mut runner = begun(8702);
+        runner.inject(Fault::OneWay { victim: Target::Server, receives, lasts });
+        // Its 30 s begin at once.
+        let server = runner.alive(Kind::Server)[0];
+        (0..runner.kinds.len()).for_each(|other| runner.world.reset_streams(server, other));
+        assert_eq!(runner.run_until_violation(), None, "it receives nothing: {receives}");
+    }
 }
