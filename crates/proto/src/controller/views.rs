@@ -157,9 +157,14 @@ impl Controller {
     /// repeats the report.
     pub(super) fn handle_complaint(&mut self, now: Instant, worker: Peer, switch: u16) {
         let workers = self.of_kind(Kind::Worker).count();
-        let holds = self.cluster.view.ownerships.iter().any(|ownership| ownership.owner == Some(switch));
+        let Some(viewed) = self.members.get(&worker).map(|member| member.viewed) else { return };
+        let regions = self.cluster.view.ownerships.iter().filter(|ownership| ownership.owner == Some(switch));
+        // The packets of a worker that does not act on the present ownership yet are stale there.
+        let newest = regions.map(|ownership| ownership.view_id).max();
+        let is_answered = newest.is_some_and(|view_id| view_id <= viewed);
         let switch = Peer::Switch(switch);
-        let Some(member) = self.members.get_mut(&switch).filter(|_| holds && self.phase == Phase::Running)
+        let Some(member) =
+            self.members.get_mut(&switch).filter(|_| is_answered && self.phase == Phase::Running)
         else {
             return;
         };

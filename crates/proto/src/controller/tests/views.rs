@@ -316,6 +316,26 @@ fn complaints_that_come_at_once_count_once() {
     assert_eq!(harness.lost(), []);
 }
 
+// rule M14
+#[test]
+fn workers_without_the_view_of_a_switch_do_not_blame_it() {
+    let mut harness = ControllerHarness::running(2, 1, 1, 2);
+    // The flow restarts with an ownership that the switch acts on before its workers do.
+    harness.from(Worker(1), Message::Renew { region: 0, view_id: 0 });
+    for peer in [Server(0), Server(1), Switch(0)] {
+        harness.viewed(peer);
+    }
+    let complain = |harness: &mut ControllerHarness| {
+        for worker in 0..2 {
+            harness.from(Worker(worker), Message::Unreachable { switch: 0 });
+        }
+        harness.lost()
+    };
+    assert_eq!(complain(&mut harness), []);
+    harness.settle();
+    assert_eq!(complain(&mut harness), [Switch(0)]);
+}
+
 #[test]
 fn a_worker_that_can_reach_neither_switch_is_lost_itself() {
     let mut harness = ControllerHarness::running(1, 1, 1, 4);
