@@ -124,18 +124,22 @@ impl<O: Observer> World<O> {
         }
     }
 
-    /// Breaks a stream, unless that ends the job: a server that keeps nothing is given up 2 s after its stream broke, asleep or not.
+    /// Breaks a stream, unless that ends the job.
     pub(crate) fn break_when_due(&mut self, stream: usize) {
         let (one, other) = self.streams.hosts(stream, 0);
-        let is_lost = |host: Host| {
-            let process = self.machines[host].process.as_ref();
-            process.is_some_and(|process| {
-                process.is_paused() && process.storage.is_none() && matches!(process.role, AnyRole::Server(_))
-            })
-        };
-        if !is_lost(one) && !is_lost(other) {
+        if !self.must_keep_streams(one, other) {
             self.break_stream(stream, 0);
         }
+    }
+
+    /// True if streams between two hosts must not break: a server that keeps nothing is given up 2 s after its stream broke (rule M5), whether it
+    /// sleeps or is cut off meanwhile.
+    pub(crate) fn must_keep_streams(&self, one: Host, other: Host) -> bool {
+        let is_cut_off = !self.network.streams_flow(one, other);
+        [one, other].into_iter().filter_map(|host| self.machines[host].process.as_ref()).any(|process| {
+            let keeps_nothing = process.storage.is_none() && matches!(process.role, AnyRole::Server(_));
+            keeps_nothing && (is_cut_off || process.is_paused())
+        })
     }
 
     /// Delivers a datagram with any sender's address.

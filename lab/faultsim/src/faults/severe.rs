@@ -141,7 +141,9 @@ impl ScenarioRunner {
             if self.kinds[other] == Kind::Switch || self.kinds[host] == Kind::Switch {
                 self.switches_exempt_until = self.switches_exempt_until.max(self.now() + EXEMPTION);
             }
-            self.world.reset_streams(host, other);
+            if !self.world.must_keep_streams(host, other) {
+                self.world.reset_streams(host, other);
+            }
             let at = self.now() + self.random.up_to(Duration::from_millis(120));
             return self.schedule(at, Scheduled::Jump(host, by));
         }

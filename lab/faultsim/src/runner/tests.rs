@@ -71,3 +71,17 @@ fn a_server_is_away_no_longer_than_a_disk_allows() {
         assert_eq!(runner.run_until_violation(), None, "it receives nothing: {receives}");
     }
 }
+
+// rule M5
+#[test]
+fn a_server_without_a_disk_keeps_its_streams_while_cut_off() {
+    let mut runner = begun(2);
+    let (controller, server) = (runner.controller, runner.alive(Kind::Server)[0]);
+    assert!(!runner.scenario.durability.needs_disk());
+    assert!(!runner.world.must_keep_streams(controller, server));
+    runner.world.partition(&[controller], &[server], false);
+    assert!(runner.world.must_keep_streams(controller, server));
+    runner.world.heal(&[controller], &[server], false);
+    runner.world.pause(server);
+    assert!(runner.world.must_keep_streams(server, controller));
+}
