@@ -35,11 +35,15 @@ impl<O: Observer> World<O> {
         let (host, link) = (front.actor.host, front.link);
         let Some(shard) = self.shards.get(&hello.to).copied() else { return };
         let is_of_process = self.machines[shard].address == self.machines[host].address;
-        if front.takes != Takes::First || !front.open || shard == host || !is_of_process {
+        if front.takes != Takes::First || shard == host || !is_of_process {
             return;
         }
+        let is_open = front.open;
         // One that is not there is missed by the shard that is called, which closes the stream.
-        let Some(process) = &mut self.machines[shard].process else { return };
+        let Some(process) = self.machines[shard].process.as_mut().filter(|_| is_open) else {
+            self.streams.end(stream, end).is_missed = true;
+            return;
+        };
         let own = Link(Link::ACCEPTED + process.accepted);
         process.accepted += 1;
         process.links.insert(own, (stream, end));

@@ -28,6 +28,8 @@ pub(crate) struct End {
     pub(crate) held: VecDeque<Item>,
     /// Messages that arrived here while no acknowledgement of them could go back.
     pub(crate) unacknowledged: usize,
+    /// True if the caller has named another shard of the process here, which is gone: what it sends reaches no member.
+    pub(crate) is_missed: bool,
     /// Messages on their way here, held or not.
     pub(crate) waiting: usize,
     /// True if messages that are still on their way here are lost: the other end was reset.
@@ -90,6 +92,7 @@ impl Streams {
             clear_at: now,
             held: VecDeque::new(),
             unacknowledged: 0,
+            is_missed: false,
             waiting: 0,
             discards: false,
             takes: if link.0 < Link::ACCEPTED { Takes::All } else { Takes::First },

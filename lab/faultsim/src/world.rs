@@ -484,7 +484,8 @@ impl<O: Observer> World<O> {
         if let (Some((stream, end)), Message::Hello(hello)) = (stream, message) {
             self.hand_over(stream, 1 - end, hello);
         }
-        let to = stream.map(|(stream, end)| self.streams.actors(stream, end).1);
+        let named = stream.filter(|(stream, end)| !self.streams.end(*stream, 1 - end).is_missed);
+        let to = named.map(|(stream, end)| self.streams.actors(stream, end).1);
         if let Some(actor) = self.actor(from) {
             self.observer.message_sent(self.now, actor, to, message);
         }

@@ -85,3 +85,11 @@ fn a_server_without_a_disk_keeps_its_streams_while_cut_off() {
     runner.world.pause(server);
     assert!(runner.world.must_keep_streams(server, controller));
 }
+
+#[test]
+fn pushes_to_shards_that_are_gone_are_not_those_of_another() {
+    // A server of three shards dies after workers have called it, and before they say which shard they call.
+    let scenario = Scenario::draw(18_935);
+    assert_eq!(scenario.shards_per_server, 3);
+    assert_eq!(ScenarioRunner::new(scenario, None).run_to_end(), None);
+}
