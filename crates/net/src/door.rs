@@ -15,14 +15,14 @@ use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use libra_proto::{FIRST_BYTES_MAX, Message, REJOIN_BYTES_MAX, Strangers, may_be_long};
-use tokio::io::{AsyncRead, ReadBuf};
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::mpsc;
 use tokio::task::AbortHandle;
 use tokio::time::{Instant as Deadline, Sleep};
 use tokio_rustls::{Accept, TlsStream};
 
-use crate::frames::{LENGTH_BYTES, SPEAKS_TLS, speaks_tls};
+use crate::frames::{self, LENGTH_BYTES, SPEAKS_TLS, speaks_tls};
 use crate::security::Security;
 use crate::security::roles::{Role, Roles};
 use crate::stream::{Buffered, DetachedStream, Stream, buffered};
@@ -239,7 +239,9 @@ impl Waiting {
             };
             if let Some(frame) = self.frame.get(LENGTH_BYTES..).filter(|_| self.frame.len() == wanted) {
                 return match Message::decode(frame) {
-                    Ok(message) if callers.begin_with(&message) => self.identify(message, security),
+                    Ok(message) if callers.begin_with(&message) => {
+                        self.identify(message, callers, security, context)
+                    }
                     Ok(_) => Look::Stranger("its first message does not identify it".to_owned()),
                     Err(error) => Look::Stranger(error.to_string()),
                 };
@@ -256,17 +258,35 @@ impl Waiting {
     }
 
     /// Compares what a caller says it is with what it has shown.
-    fn identify(&self, message: Message, security: &Security) -> Look {
+    fn identify(
+        &mut self,
+        message: Message,
+        callers: Callers,
+        security: &Security,
+        context: &mut Context<'_>,
+    ) -> Look {
         let may_be = match &self.stream {
             Opening::Secure(stream) => security.roles_of(stream),
             Opening::Plain(_) | Opening::Handshake(_) => Roles::ALL,
         };
-        match Role::claimed(&message) {
-            Some(role) if !may_be.has(role) => Look::Stranger(format!(
-                "its certificate is that of {may_be}, and it says that it is a {role}"
-            )),
-            _ => Look::Identified(message),
+        let Some(role) = Role::claimed(&message).filter(|role| !may_be.has(*role)) else {
+            return Look::Identified(message);
+        };
+        // Servers are called by members, whose controller has compared theirs.
+        if callers == Callers::Members {
+            let reason = format!("the certificate of this {role} is that of {may_be}");
+            self.send_last(&Message::Abort { reason }, context);
         }
+        Look::Stranger(format!("its certificate is that of {may_be}, and it says that it is a {role}"))
+    }
+
+    /// Sends a message before the stream is closed, as far as there is room for it at once.
+    fn send_last(&mut self, message: &Message, context: &mut Context<'_>) {
+        let Opening::Secure(stream) = &mut self.stream else { return };
+        let mut frame = message.encode_behind(&frames::NO_LENGTH);
+        frames::seal(&mut frame);
+        let _ = Pin::new(&mut *stream).poll_write(context, &frame);
+        let _ = Pin::new(stream).poll_flush(context);
     }
 
     /// Returns the length of the frame with its length field, as far as that is received: nothing behind it is read.

@@ -16,7 +16,7 @@ use tokio::time::Instant as Deadline;
 
 use crate::door::{Caller, FIRST_MESSAGE_MAX, Tally};
 use crate::frames::{self, FrameReader, LENGTH_BYTES, write_frames};
-use crate::security::Calls;
+use crate::security::{Calls, refusal_of_peer};
 use crate::stream::Stream as Transport;
 
 /// Messages of all streams that wait for the role before the kernel holds the senders back.
@@ -326,6 +326,9 @@ fn invalid(error: impl Into<Box<dyn core::error::Error + Send + Sync>>) -> io::E
 
 /// The event of a stream that has failed.
 fn end_of(error: &io::Error) -> LinkEvent {
+    if let Some(reason) = refusal_of_peer(error) {
+        return LinkEvent::Refused { reason };
+    }
     let reason = error.to_string();
     match error.kind() {
         io::ErrorKind::PermissionDenied => LinkEvent::Refused { reason },

@@ -33,6 +33,8 @@ use crate::stream::{Buffered, Stream, buffered};
 /// Variable of the environment that has the token.
 pub const TOKEN_VARIABLE: &str = "LIBRA_TOKEN";
 
+const TOKEN_AND_CERTIFICATE: &str = "one end has a token, the other a certificate";
+
 /// Protection of the streams of a member. All members of a cluster need the same.
 #[derive(Clone, Default)]
 pub struct Security(Option<Arc<Tls>>);
@@ -160,7 +162,7 @@ fn refusal(error: &io::Error, identity: Identity) -> io::Error {
         Identity::Token => ("token", "it has no token"),
         Identity::Certificate => ("certificate", "it has no certificate"),
     };
-    let of_tls = error.get_ref().and_then(|error| error.downcast_ref::<Error>());
+    let of_tls = error_of_tls(error);
     let text = match of_tls {
         None if matches!(error.kind(), io::ErrorKind::UnexpectedEof | io::ErrorKind::ConnectionReset) => {
             format!("it closed the stream instead of showing its {shown}: {missing}, or another one")
@@ -182,13 +184,39 @@ fn refusal(error: &io::Error, identity: Identity) -> io::Error {
         Some(Error::PeerIncompatible(
             PeerIncompatible::IncorrectCertificateTypeExtension
             | PeerIncompatible::UnsolicitedCertificateTypeExtension,
-        )) => "one end has a token, the other a certificate".to_owned(),
-        Some(Error::AlertReceived(AlertDescription::AccessDenied)) => {
-            "it has another token, and refuses that of this end".to_owned()
-        }
+        )) => TOKEN_AND_CERTIFICATE.to_owned(),
+        Some(Error::AlertReceived(alert)) => words_of(*alert),
         Some(error) => error.to_string(),
     };
     io::Error::new(io::ErrorKind::PermissionDenied, text)
+}
+
+/// Returns the reason for which the other end has refused this one, if it did. Who calls hears of it only when its own part of the handshake
+/// is over (RFC 8446, section 4.4.2): the stream seems open.
+pub(crate) fn refusal_of_peer(error: &io::Error) -> Option<String> {
+    match error_of_tls(error) {
+        Some(Error::AlertReceived(alert)) => Some(words_of(*alert)),
+        _ => None,
+    }
+}
+
+fn error_of_tls(error: &io::Error) -> Option<&Error> {
+    error.get_ref().and_then(|error| error.downcast_ref::<Error>())
+}
+
+fn words_of(alert: AlertDescription) -> String {
+    let text = match alert {
+        AlertDescription::AccessDenied => "it has another token, and refuses that of this end",
+        // Of an authority that it does not know, or that has the same name and another key.
+        AlertDescription::UnknownCA | AlertDescription::DecryptError => {
+            "it refuses the certificate of this end, which is of another authority"
+        }
+        AlertDescription::CertificateExpired => "it refuses the certificate of this end, which has expired",
+        // Members of one version have the suites and groups in common.
+        AlertDescription::HandshakeFailure => TOKEN_AND_CERTIFICATE,
+        alert => return Error::AlertReceived(alert).to_string(),
+    };
+    text.to_owned()
 }
 
 /// Returns true if only who uses this machine reaches an address.

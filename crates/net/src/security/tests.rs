@@ -242,6 +242,8 @@ async fn a_certificate_of_another_role_is_turned_away() {
         house.turned_away().await,
         "its certificate is that of server, and it says that it is a worker"
     );
+    let Input::Message(Message::Abort { reason }) = server.next().await.1 else { panic!() };
+    assert_eq!(reason, "the certificate of this worker is that of server");
 
     let house = House::new(authority.security(&[SERVER])).await;
     let mut worker = member(&house, authority.security(&[WORKER]));
@@ -257,10 +259,17 @@ async fn a_certificate_of_another_authority_is_turned_away() {
     let mut house = House::new(ours.security(&[CONTROLLER])).await;
     let mut worker = member(&house, theirs.security(&[WORKER]));
     assert_eq!(closed(&mut worker).await, "its certificate is of another authority");
-    assert!(house.turned_away().await.contains("alert"), "the caller refuses first");
+    let refused = "it refuses the certificate of this end, which is of another authority";
+    assert_eq!(house.turned_away().await, refused, "the caller refuses first");
+    // One that knows the authority, which has not signed its certificate.
+    fs::copy(ours.path("ca.pem"), theirs.path("ca.pem")).unwrap();
+    let mut worker = member(&house, theirs.read().unwrap());
+    assert!(matches!(event(&mut worker).await, LinkEvent::Opened { .. }), "its part is over");
+    assert_eq!(event(&mut worker).await, LinkEvent::Refused { reason: refused.to_owned() });
+    assert_eq!(house.turned_away().await, "its certificate is of another authority");
     let mut with_token = member(&house, token());
-    closed(&mut with_token).await;
-    assert_eq!(house.turned_away().await, "one end has a token, the other a certificate");
+    assert_eq!(closed(&mut with_token).await, TOKEN_AND_CERTIFICATE);
+    assert_eq!(house.turned_away().await, TOKEN_AND_CERTIFICATE);
 }
 
 #[test]
