@@ -210,9 +210,17 @@ impl Links {
         let (security, role) = (self.calls.security.clone(), self.calls.role_at(address));
         let task = self.tasks.spawn(async move {
             let stream = async {
-                let socket = connect(address, connect_timeout).await?;
-                let identified = tokio::time::timeout(FIRST_MESSAGE_MAX, security.call(socket, role)).await;
-                identified.unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into()))
+                let deadline = Deadline::now() + connect_timeout;
+                loop {
+                    let socket = connect(address, deadline - Deadline::now()).await?;
+                    let identified = security.call(socket, role);
+                    match tokio::time::timeout(FIRST_MESSAGE_MAX, identified).await {
+                        Ok(identified) => return identified,
+                        Err(_) if Deadline::now() >= deadline => return Err(io::ErrorKind::TimedOut.into()),
+                        // It listens, and does not look yet: a controller reads its data first.
+                        Err(_) => {}
+                    }
+                }
             };
             match stream.await {
                 Ok(stream) => stream_task.run(stream, None).await,

@@ -124,6 +124,8 @@ impl Called<'_> {
         strangers: &[Stranger<'_>],
         start: impl Fn(&str, Command) -> Result<Running>,
     ) -> Result<()> {
+        // It listens before it has read its data.
+        self.wait_for(self.address, "waiting for")?;
         for (number, Stranger { role, protection, line, counted }) in (1_u32..).zip(strangers) {
             let mut command = self.member(role)?;
             command.env_remove(TOKEN_VARIABLE);

@@ -24,7 +24,10 @@ struct House {
 
 impl House {
     async fn new(security: Security) -> Self {
-        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
+        Self::at(TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap(), security)
+    }
+
+    fn at(listener: TcpListener, security: Security) -> Self {
         let (address, tally) = (listener.local_addr().unwrap(), Arc::<Tally>::default());
         let entrance = Entrance::Listener(listener, Callers::Members, security);
         Self { door: Door::open(entrance, Arc::clone(&tally)), tally, address }
@@ -113,6 +116,18 @@ async fn members_with_the_same_token_exchange_messages() {
     converse(Security::NONE, Security::NONE).await;
 }
 
+#[tokio::test]
+async fn a_controller_that_listens_and_is_busy_is_called_again() {
+    let security = token();
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
+    let calls = Calls { security: security.clone(), controller: Some(listener.local_addr().unwrap()) };
+    let mut member = Links::new(Duration::from_secs(30)).with_calls(calls);
+    member.connect(libra_proto::Link(0), listener.local_addr().unwrap());
+    tokio::time::sleep(door::FIRST_MESSAGE_MAX + Duration::from_millis(200)).await;
+    let _house = House::at(listener, security);
+    assert!(matches!(event(&mut member).await, LinkEvent::Opened { .. }));
+}
+
 // rule S6
 #[tokio::test]
 async fn another_token_is_said_at_both_ends() {
@@ -141,7 +156,7 @@ async fn a_member_without_a_token_and_one_that_needs_none_hear_of_it() {
 }
 
 /// A first message of TLS 1.2 (RFC 5246): it lists no other version.
-fn hello_of_tls_12() -> Vec<u8> {
+pub(crate) fn hello_of_tls_12() -> Vec<u8> {
     let extensions = [
         // Groups: x25519. Signatures: Ed25519 and ECDSA.
         [0x00, 0x0a, 0x00, 0x04, 0x00, 0x02, 0x00, 0x1d].as_slice(),
