@@ -97,7 +97,7 @@ impl SecurityArguments {
         }
         let token = match &self.token_file {
             Some(file) => Some(Token::read(file)?),
-            None => in_environment.map(|text| text.trim().parse().context(TOKEN_VARIABLE)).transpose()?,
+            None => Token::of_variable(&in_environment.unwrap_or_default()).context(TOKEN_VARIABLE)?,
         };
         let Some(token) = token else { return Ok(None) };
         keep_secret()?;

@@ -28,7 +28,7 @@ use crate::security::roles::{Role, Roles};
 use crate::stream::{Buffered, DetachedStream, Stream, buffered};
 
 /// So many streams may be open without a first message.
-const WAITING_MAX: usize = 64;
+pub(crate) const WAITING_MAX: usize = 64;
 /// Time in which its first message must be complete.
 pub(crate) const FIRST_MESSAGE_MAX: Duration = Duration::from_secs(5);
 /// Members whose first message is read and that the role has not taken yet. Beyond, the door waits until it has.
@@ -229,7 +229,7 @@ impl Waiting {
             match Pin::new(handshake).poll(context) {
                 Poll::Pending => return Look::Nothing,
                 Poll::Ready(Ok(stream)) => self.stream = Opening::Secure(Box::new(stream.into())),
-                Poll::Ready(Err(error)) => return Look::Stranger(security.refusal(&error)),
+                Poll::Ready(Err(error)) => return Look::Stranger(security.refusal(&error).to_string()),
             }
         }
         for _ in 0..READS_MAX {

@@ -48,6 +48,7 @@
 
 #![forbid(unsafe_code)]
 
+mod blocking;
 mod datagrams;
 mod door;
 mod driver;
@@ -65,6 +66,7 @@ mod stream;
 mod watch;
 mod worker;
 
+pub use blocking::{Arrival, BlockingDoor, BlockingReader, BlockingStream};
 pub use faults::{FaultRates, InvalidRate};
 pub use node::{
     ControllerHandle, ControllerNode, ControllerThread, NodeError, NodeOptions, PacketTags, ServerNode,

@@ -20,7 +20,8 @@ use std::sync::Arc;
 use tokio::net::TcpStream;
 use tokio_rustls::rustls::pki_types::ServerName;
 use tokio_rustls::rustls::{
-    AlertDescription, CertificateError as Verdict, Error, InvalidMessage, PeerIncompatible,
+    AlertDescription, CertificateError as Verdict, ClientConfig, Error, InvalidMessage, PeerIncompatible,
+    ServerConfig,
 };
 use tokio_rustls::{TlsAcceptor, TlsConnector, TlsStream};
 
@@ -67,9 +68,9 @@ impl Security {
     /// # Errors
     /// The variable has something else.
     pub fn from_environment() -> Result<Self, TokenError> {
-        let text = std::env::var_os(TOKEN_VARIABLE).filter(|text| !text.is_empty());
-        let Some(text) = text else { return Ok(Self::NONE) };
-        Ok(Self::with_token(&text.to_string_lossy().trim().parse()?))
+        let text = std::env::var_os(TOKEN_VARIABLE).unwrap_or_default();
+        let token = Token::of_variable(&text.to_string_lossy())?;
+        Ok(token.map_or(Self::NONE, |token| Self::with_token(&token)))
     }
 
     /// Members with certificates of one authority. Files are in PEM; the key is that of the certificate, which names roles as URIs,
@@ -122,9 +123,19 @@ impl Security {
         self.0.as_ref().map_or(Roles::NONE, |tls| roles_of(stream, tls.identity))
     }
 
-    /// Returns the reason why a caller was not identified, in words for a person.
-    pub(crate) fn refusal(&self, error: &io::Error) -> String {
-        self.0.as_ref().map_or_else(|| error.to_string(), |tls| refusal(error, tls.identity).to_string())
+    /// Settings of threads that call; none if streams are not protected.
+    pub(crate) fn client(&self) -> Option<Arc<ClientConfig>> {
+        self.0.as_ref().map(|tls| Arc::clone(tls.connector.config()))
+    }
+
+    /// Settings of threads that are called.
+    pub(crate) fn server(&self) -> Option<Arc<ServerConfig>> {
+        self.0.as_ref().map(|tls| Arc::clone(tls.acceptor.config()))
+    }
+
+    /// Returns the reason why a peer was not identified, in words for a person.
+    pub(crate) fn refusal(&self, error: &io::Error) -> io::Error {
+        refusal(error, self.0.as_ref().map_or(Identity::Token, |tls| tls.identity))
     }
 }
 
@@ -239,4 +250,4 @@ impl Calls {
 }
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;

@@ -1,11 +1,12 @@
 //! The variables with which programs of ps-lite are configured, and ours.
 
 use std::collections::HashMap;
-use std::net::SocketAddr;
+use std::net::{SocketAddr, ToSocketAddrs};
 use std::path::PathBuf;
 use std::time::Duration;
 
 use libra_client::{Security, TOKEN_VARIABLE, Token};
+use libra_net::is_local;
 use parking_lot::Mutex;
 
 use crate::mesh::{NodeRole, NodeSettings};
@@ -34,6 +35,8 @@ fn find(name: &str) -> Option<String> {
 pub(crate) struct Configuration {
     pub(crate) node: NodeSettings,
     pub(crate) verbose: u8,
+    /// True if a person has asked for no protection.
+    pub(crate) is_insecure: bool,
     /// Of the scheduler, if hot keys are to go through a switch.
     pub(crate) switch: Option<SwitchSettings>,
     pub(crate) job: JobSettings,
@@ -48,8 +51,6 @@ pub(crate) struct SwitchSettings {
     pub(crate) plan: PathBuf,
     /// Address at which the scheduler awaits a switch.
     pub(crate) switch: SocketAddr,
-    /// Protection of the streams of the job.
-    pub(crate) security: Security,
 }
 
 /// Reads all variables.
@@ -96,6 +97,21 @@ fn read_with(find: &dyn Fn(&'static str) -> Option<String>) -> Result<Configurat
         }
         (None, None) => None,
     };
+    let (plan, switch) = (find("LIBRA_PLAN"), find("LIBRA_SWITCH"));
+    let expects_plan = plan.is_some();
+    let switch = if role == NodeRole::Scheduler { switch_settings(plan, switch)? } else { None };
+    let is_insecure = optional("LIBRA_INSECURE", 0, 1, 0)? == 1;
+    let security = if is_insecure { Security::NONE } else { security(find(TOKEN_VARIABLE))? };
+    let of_switch = switch.as_ref().map(|settings| settings.switch.ip().to_string());
+    let hosts = [Some(&scheduler_host), host.as_ref(), of_switch.as_ref()];
+    let elsewhere = hosts.into_iter().flatten().find(|host| !is_on_this_machine(host));
+    if let Some(host) = elsewhere.filter(|_| security == Security::NONE && !is_insecure) {
+        let problem = format!(
+            "is not set, and {host} is reached over a network: give all processes the token that `libra token` makes (or LIBRA_INSECURE=1, for \
+             no protection)"
+        );
+        return Err(CallError::Environment { name: TOKEN_VARIABLE, problem });
+    }
     let node = NodeSettings {
         role,
         workers: small(workers),
@@ -109,16 +125,9 @@ fn read_with(find: &dyn Fn(&'static str) -> Option<String>) -> Result<Configurat
         silence_max: (silence > 0).then(|| Duration::from_secs(silence)),
         connect_timeout: Duration::from_secs(optional("LIBRA_PATIENCE", 0, seconds, 300)?),
         notice: String::new(),
+        security: security.clone(),
     };
-    let plan = find("LIBRA_PLAN");
     let NodeSettings { drop_percent, drop_seed, connect_timeout, .. } = node;
-    let security = security(find(TOKEN_VARIABLE))?;
-    let expects_plan = plan.is_some();
-    let switch = if role == NodeRole::Scheduler {
-        switch_settings(plan, find("LIBRA_SWITCH"), &security)?
-    } else {
-        None
-    };
     let job = JobSettings { expects_plan, drop_percent, drop_seed, connect_timeout, security };
     if switch.is_some() && (node.servers == 0 || node.workers == 0) {
         let problem = "is set, and hot keys need a server and a worker".to_owned();
@@ -126,6 +135,7 @@ fn read_with(find: &dyn Fn(&'static str) -> Option<String>) -> Result<Configurat
     }
     Ok(Configuration {
         node,
+        is_insecure,
         switch,
         job,
         profile: find("LIBRA_PROFILE").map(PathBuf::from),
@@ -133,21 +143,23 @@ fn read_with(find: &dyn Fn(&'static str) -> Option<String>) -> Result<Configurat
     })
 }
 
-/// A plan and the address of a switch go together.
 fn security(token: Option<String>) -> Result<Security, CallError> {
-    let Some(token) = token else { return Ok(Security::NONE) };
-    let token = token.trim().parse::<Token>();
-    let token = token.map_err(|error| CallError::Environment {
-        name: TOKEN_VARIABLE,
-        problem: format!("is wrong: {error}"),
-    });
-    Ok(Security::with_token(&token?))
+    let problem = |error| format!("is wrong: {error}");
+    let token = Token::of_variable(&token.unwrap_or_default())
+        .map_err(|error| CallError::Environment { name: TOKEN_VARIABLE, problem: problem(error) })?;
+    Ok(token.map_or(Security::NONE, |token| Security::with_token(&token)))
 }
 
+/// Returns true if a host is reached from this machine alone. A name without an address is none of this machine.
+fn is_on_this_machine(host: &str) -> bool {
+    let known = (host, 0).to_socket_addrs().ok().and_then(|mut addresses| addresses.next());
+    known.is_some_and(is_local)
+}
+
+/// A plan and the address of a switch go together.
 fn switch_settings(
     plan: Option<String>,
     switch: Option<String>,
-    security: &Security,
 ) -> Result<Option<SwitchSettings>, CallError> {
     match (plan, switch) {
         (None, None) => Ok(None),
@@ -157,7 +169,7 @@ fn switch_settings(
             let address = switch
                 .parse()
                 .map_err(|_| CallError::Environment { name: "LIBRA_SWITCH", problem: problem() })?;
-            Ok(Some(SwitchSettings { plan: plan.into(), switch: address, security: security.clone() }))
+            Ok(Some(SwitchSettings { plan: plan.into(), switch: address }))
         }
         (None, Some(_)) => {
             let problem =
@@ -217,12 +229,9 @@ mod tests {
             let known: HashMap<_, _> = USUAL.iter().copied().chain(usual).collect();
             read_with(&|wanted| known.get(wanted).map(|value| (*value).to_owned()))
         };
-        let scheduler = with_both("scheduler", "10.0.0.1:7700").unwrap();
-        let switch = "10.0.0.1:7700".parse().unwrap();
-        assert_eq!(
-            scheduler.switch,
-            Some(SwitchSettings { plan: "plan.toml".into(), switch, security: Security::NONE })
-        );
+        let scheduler = with_both("scheduler", "127.0.0.1:7700").unwrap();
+        let switch = "127.0.0.1:7700".parse().unwrap();
+        assert_eq!(scheduler.switch, Some(SwitchSettings { plan: "plan.toml".into(), switch }));
         let worker = with_both("worker", "10.0.0.1:7700").unwrap();
         assert!(worker.switch.is_none() && worker.job.expects_plan);
         let error = with_both("scheduler", "10.0.0.1").unwrap_err().to_string();
@@ -234,6 +243,28 @@ mod tests {
         let error = read_with(&|wanted| known.get(wanted).map(|value| (*value).to_owned())).unwrap_err();
         assert!(error.to_string().contains("LIBRA_PLAN is set, and hot keys need a server"), "{error}");
         assert!(with("LIBRA_PROFILE", Some("plan.toml")).unwrap().profile.is_some());
+    }
+
+    #[test]
+    fn a_program_on_several_machines_needs_a_token() {
+        let read = |more: &[(&'static str, &str)]| {
+            let known: HashMap<_, _> = USUAL.iter().chain(more).copied().collect();
+            read_with(&|wanted| known.get(wanted).map(|value| (*value).to_owned()))
+        };
+        let elsewhere = ("DMLC_PS_ROOT_URI", "192.0.2.1");
+        for host in [elsewhere, ("DMLC_NODE_HOST", "192.0.2.1"), ("DMLC_PS_ROOT_URI", "name.invalid")] {
+            let error = read(&[host]).unwrap_err().to_string();
+            assert!(error.starts_with("the environment variable LIBRA_TOKEN is not set"), "{error}");
+            assert!(error.contains(host.1) && error.contains("LIBRA_INSECURE=1"), "{error}");
+        }
+        let token = Token::random().unwrap().reveal();
+        let with_token = read(&[elsewhere, (TOKEN_VARIABLE, &token)]).unwrap();
+        assert!(with_token.node.security != Security::NONE && !with_token.is_insecure);
+        assert_eq!(with_token.node.security, with_token.job.security);
+        let insecure = read(&[elsewhere, (TOKEN_VARIABLE, &token), ("LIBRA_INSECURE", "1")]).unwrap();
+        assert!(insecure.node.security == Security::NONE && insecure.is_insecure);
+        let error = read(&[(TOKEN_VARIABLE, "libra1_secret")]).unwrap_err().to_string();
+        assert!(error.contains("LIBRA_TOKEN is wrong") && !error.contains("secret"), "{error}");
     }
 
     #[test]

@@ -97,6 +97,15 @@ impl Token {
         Ok(Self(secret))
     }
 
+    /// Reads the text of the variable `LIBRA_TOKEN`; none if it is empty, as it is where it is not set.
+    ///
+    /// # Errors
+    /// It is something else.
+    pub fn of_variable(text: &str) -> Result<Option<Self>, TokenError> {
+        let text = text.trim();
+        if text.is_empty() { Ok(None) } else { text.parse().map(Some) }
+    }
+
     /// Reads the token in a file, which none but its owner may read.
     pub fn read(path: &Path) -> Result<Self, TokenError> {
         let file = |source| TokenError::File { path: path.to_owned(), source };

@@ -17,6 +17,10 @@ use crate::profile::Profile;
 /// Time for handlers to handle messages that have come, when a node is closed.
 const SETTLE: Duration = Duration::from_secs(10);
 
+/// The line of a program for which LIBRA_INSECURE is set.
+const INSECURE: &str =
+    "warning: LIBRA_INSECURE: any process that reaches a port of this program may join, read and change it";
+
 /// A process of a cluster: the scheduler, a server or a worker.
 pub struct Node {
     pub(super) node: mesh::Node,
@@ -76,11 +80,15 @@ pub unsafe extern "C" fn libra_environment_set(name: *const c_char, value: *cons
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn libra_node_open(node: *mut *mut Node) -> Status {
     guard(|| {
-        let environment::Configuration { node: settings, verbose, switch, job, profile } =
+        let environment::Configuration { node: settings, verbose, is_insecure, switch, job, profile } =
             environment::read()?;
         let profile = profile.map(Profile::new);
         let exchange = Arc::new(Exchange::new(settings.role, verbose, profile));
-        let preparation = switch.as_ref().map(Preparation::new).transpose()?;
+        if is_insecure {
+            exchange.note(0, &INSECURE);
+        }
+        let preparation = switch.as_ref().map(|switch| Preparation::new(switch, &settings.security));
+        let preparation = preparation.transpose()?;
         let notice = preparation.as_ref().map_or_else(String::new, |prepared| prepared.address().to_string());
         let settings = mesh::NodeSettings { notice, ..settings };
         let opened = mesh::Node::open(settings, Arc::clone(&exchange) as Arc<dyn Mailbox>)?;

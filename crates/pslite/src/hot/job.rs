@@ -45,15 +45,14 @@ pub(crate) struct Preparation {
 
 impl Preparation {
     /// Reads the plan, and listens for switches and all others.
-    pub(crate) fn new(settings: &SwitchSettings) -> Result<Self, CallError> {
+    pub(crate) fn new(settings: &SwitchSettings, security: &Security) -> Result<Self, CallError> {
         let plan = read_plan(&settings.plan)
             .map_err(|problem| CallError::Environment { name: "LIBRA_PLAN", problem })?;
-        let security = settings.security.clone();
         let controller = Controller::bind(settings.switch).map_err(|error| CallError::Environment {
             name: "LIBRA_SWITCH",
             problem: format!("is {}, and {error}", settings.switch),
         })?;
-        Ok(Self { controller: controller.with_security(security), plan })
+        Ok(Self { controller: controller.with_security(security.clone()), plan })
     }
 
     /// Returns the address at which it listens.

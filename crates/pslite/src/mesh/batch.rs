@@ -1,7 +1,6 @@
 //! Frames that are written together.
 
-use std::io::{self, IoSlice};
-use std::net::TcpStream;
+use std::io::IoSlice;
 use std::sync::Arc;
 
 use super::frame::{HEAD_BYTES, Kind, filling};
@@ -44,22 +43,6 @@ impl Batch {
         }
         slices
     }
-
-    /// Writes what the socket takes without a wait. Returns the rest.
-    pub(super) fn write_some(&self, stream: &TcpStream) -> io::Result<Vec<u8>> {
-        let mut slices = self.slices();
-        let mut rest = slices.as_mut_slice();
-        while !rest.is_empty() {
-            match send(stream, rest, libc::MSG_DONTWAIT) {
-                Ok(bytes) => IoSlice::advance_slices(&mut rest, bytes),
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
-                Err(error) => return Err(error),
-            }
-        }
-        let mut bytes = Vec::with_capacity(rest.iter().map(|slice| slice.len()).sum());
-        rest.iter().for_each(|slice| bytes.extend_from_slice(slice));
-        Ok(bytes)
-    }
 }
 
 impl Content {
@@ -82,30 +65,6 @@ impl Content {
         match self {
             Self::Application(outgoing) => outgoing.sections(),
             Self::Control(bytes) => [bytes.as_slice(), &[], &[], &[]],
-        }
-    }
-}
-
-/// Writes all of the slices, however long it takes.
-pub(super) fn write_all(stream: &TcpStream, mut rest: &mut [IoSlice<'_>]) -> io::Result<()> {
-    IoSlice::advance_slices(&mut rest, 0);
-    while !rest.is_empty() {
-        let bytes = send(stream, rest, 0)?;
-        IoSlice::advance_slices(&mut rest, bytes);
-    }
-    Ok(())
-}
-
-/// Writes some of the slices.
-fn send(stream: &TcpStream, slices: &[IoSlice<'_>], flags: i32) -> io::Result<usize> {
-    let some = slices.len().min(512);
-    loop {
-        // Not `write_vectored`: in a program that is not of Rust a signal would end the process if the other end is gone.
-        let socket = socket2::SockRef::from(stream);
-        match socket.send_vectored_with_flags(&slices[..some], libc::MSG_NOSIGNAL | flags) {
-            Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
-            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-            other => return other,
         }
     }
 }

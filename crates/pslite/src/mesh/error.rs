@@ -37,6 +37,14 @@ pub enum MeshError {
         /// Error of the system.
         os_error: String,
     },
+    /// A process has another token than this one, or one of both has none.
+    #[error("no connection to {peer}: {reason}")]
+    Unidentified {
+        /// The process, and its address.
+        peer: String,
+        /// The reason.
+        reason: String,
+    },
     /// A port cannot be had.
     #[error("cannot listen at {address}: {os_error}")]
     Bind {
@@ -84,7 +92,10 @@ impl MeshError {
     /// Names the process at fault.
     pub(super) fn peer(&self) -> &str {
         match self {
-            Self::Died { peer, .. } | Self::Left { peer } | Self::Unreachable { peer, .. } => peer,
+            Self::Died { peer, .. }
+            | Self::Left { peer }
+            | Self::Unreachable { peer, .. }
+            | Self::Unidentified { peer, .. } => peer,
             _ => "a process",
         }
     }

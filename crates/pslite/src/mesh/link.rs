@@ -8,18 +8,19 @@
 
 use core::time::Duration;
 use std::collections::BTreeMap;
-use std::io::{self, BufReader, IoSlice, Read};
-use std::net::{Shutdown, TcpStream};
+use std::io::{self, BufReader, Read};
+use std::net::Shutdown;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::{self, JoinHandle};
 use std::time::Instant;
 
+use libra_net::BlockingStream;
 use parking_lot::{Condvar, Mutex, MutexGuard};
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
 
-use super::batch::{Batch, Content, write_all};
+use super::batch::{Batch, Content};
 use super::control::Control;
 use super::flow::{Receiving, Sending, Verdict};
 use super::frame::{HEAD_BYTES, Head, Kind};
@@ -59,14 +60,14 @@ pub(super) trait LinkEvents: Send + Sync + 'static {
     fn control(&self, link: &Arc<Link>, control: Control);
     /// May give back the memory of the message.
     fn application(&self, received: Received) -> Option<Payload>;
-    /// There will be nothing more, and why.
-    fn ended(&self, link: &Arc<Link>, reason: String);
+    /// There will be nothing more, and why: `PermissionDenied` if the other end is none of this program.
+    fn ended(&self, link: &Arc<Link>, reason: &io::Error);
 }
 
 /// The end of a stream that belongs to this process.
 pub(super) struct Link {
     pub(super) number: u64,
-    stream: TcpStream,
+    stream: Arc<BlockingStream>,
     settings: LinkSettings,
     state: Mutex<State>,
     /// For the thread that writes.
@@ -93,7 +94,7 @@ struct State {
     is_writing: bool,
     /// Bytes of requests that are held.
     held_bytes: usize,
-    /// Begun by another thread, for the one that writes what others leave.
+    /// Bytes of the socket, begun by another thread, for the one that writes what others leave.
     rest: Vec<u8>,
     /// Memory for the next batch.
     spare: Batch,
@@ -118,19 +119,18 @@ impl Link {
     /// Takes a stream over.
     pub(super) fn start<E: LinkEvents>(
         number: u64,
-        stream: TcpStream,
+        stream: BlockingStream,
         sender: i32,
         settings: LinkSettings,
         events: Arc<E>,
     ) -> io::Result<Arc<Self>> {
-        stream.set_nodelay(true)?;
+        stream.socket().set_nodelay(true)?;
         // A machine that vanishes sends no FIN: without this its peers would wait for it forever.
         let keepalive = socket2::TcpKeepalive::new()
             .with_time(Duration::from_secs(5))
             .with_interval(Duration::from_secs(2))
             .with_retries(3);
-        socket2::SockRef::from(&stream).set_tcp_keepalive(&keepalive)?;
-        let (reader, writer) = (stream.try_clone()?, stream.try_clone()?);
+        socket2::SockRef::from(stream.socket()).set_tcp_keepalive(&keepalive)?;
         let now = Instant::now();
         let state = State {
             sending: Sending::new(now),
@@ -150,7 +150,7 @@ impl Link {
         };
         let link = Arc::new(Self {
             number,
-            stream,
+            stream: Arc::new(stream),
             settings,
             state: Mutex::new(state),
             changed: Condvar::new(),
@@ -163,16 +163,14 @@ impl Link {
             holds: AtomicBool::new(false),
         });
         let (for_writer, for_reader) = (Arc::clone(&link), Arc::clone(&link));
-        let write =
-            thread::Builder::new().name("mesh-write".to_owned()).spawn(move || for_writer.write(&writer))?;
+        let write = thread::Builder::new().name("mesh-write".to_owned()).spawn(move || for_writer.write())?;
         link.threads.lock().push(write);
         let read = thread::Builder::new().name("mesh-read".to_owned()).spawn(move || {
             for_reader.reader.store(thread_number(), Ordering::Relaxed);
-            let reason = for_reader.read(reader, &*events).err();
-            let reason =
-                reason.map_or_else(|| "the connection was closed".to_owned(), |error| error.to_string());
+            let ended = for_reader.read(&*events).err();
+            let reason = ended.unwrap_or_else(closed);
             for_reader.end();
-            events.ended(&for_reader, reason);
+            events.ended(&for_reader, &reason);
         })?;
         link.threads.lock().push(read);
         Ok(link)
@@ -232,7 +230,7 @@ impl Link {
         while left > 0 && !state.has_ended && self.fill(&mut state, &mut batch) {
             left -= 1;
             drop(state);
-            let written = batch.write_some(&self.stream);
+            let written = self.stream.write_some(&mut batch.slices());
             state = self.state.lock();
             match written {
                 Ok(rest) if rest.is_empty() => {}
@@ -260,7 +258,7 @@ impl Link {
     /// Nothing can be written. The reader gets the reason, and the last messages of the other end.
     fn break_off(&self, state: &mut State) {
         state.is_broken = true;
-        let _ = self.stream.shutdown(Shutdown::Write);
+        self.stream.shutdown(Shutdown::Write);
     }
 
     /// From now on frames name this node as their sender.
@@ -291,11 +289,11 @@ impl Link {
     }
 
     pub(super) fn remote_host(&self) -> Option<String> {
-        self.stream.peer_addr().ok().map(|address| address.ip().to_string())
+        self.stream.socket().peer_addr().ok().map(|address| address.ip().to_string())
     }
 
     pub(super) fn local_host(&self) -> Option<String> {
-        self.stream.local_addr().ok().map(|address| address.ip().to_string())
+        self.stream.socket().local_addr().ok().map(|address| address.ip().to_string())
     }
 
     /// Waits until everything that was sent is acknowledged, or the stream has ended, or it is `until`.
@@ -319,8 +317,7 @@ impl Link {
     /// Ends the stream.
     pub(super) fn shut(&self) {
         self.end();
-        // One that is closed already is as closed as it will be.
-        let _ = self.stream.shutdown(Shutdown::Both);
+        self.stream.shutdown(Shutdown::Both);
     }
 
     /// Waits for its threads, but for the one that reads if that asks.
@@ -336,13 +333,11 @@ impl Link {
     }
 
     /// Writes what other threads leave, until nothing can be written.
-    fn write(&self, stream: &TcpStream) {
+    fn write(&self) {
         let mut batch = Batch::default();
         while let Some(rest) = self.next_batch(&mut batch) {
-            let mut written = write_all(stream, &mut [IoSlice::new(&rest)]);
-            if written.is_ok() {
-                written = write_all(stream, &mut batch.slices());
-            }
+            let rest = self.stream.write_rest(&rest);
+            let written = rest.and_then(|()| self.stream.write_all(&mut batch.slices()));
             batch.clear();
             let mut state = self.state.lock();
             state.is_writing = false;
@@ -414,8 +409,8 @@ impl Link {
         true
     }
 
-    fn read(self: &Arc<Self>, stream: TcpStream, events: &impl LinkEvents) -> io::Result<()> {
-        let mut stream = BufReader::with_capacity(BUFFER_BYTES, stream);
+    fn read(self: &Arc<Self>, events: &impl LinkEvents) -> io::Result<()> {
+        let mut stream = BufReader::with_capacity(BUFFER_BYTES, self.stream.reader());
         let mut receiving = Receiving::default();
         let mut random = SmallRng::seed_from_u64(self.settings.drop_seed);
         let (mut spare, mut untold_bytes) = (Vec::new(), 0);
@@ -539,6 +534,11 @@ impl Link {
         events.control(self, control);
         Ok(Some(payload))
     }
+}
+
+/// The reason of a stream that has ended between two messages.
+pub(super) fn closed() -> io::Error {
+    io::Error::new(io::ErrorKind::UnexpectedEof, "the connection was closed")
 }
 
 /// Reads the sections behind a head into memory that is there or is taken as bytes come; `None` if no memory has that much.

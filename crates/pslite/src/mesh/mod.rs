@@ -10,7 +10,8 @@
 //!
 //! Each process has a [`Node`]. A stream to another has two threads (`link`), which hand over messages, in order, to a [`Mailbox`]. A message
 //! that is lost behind a stream, as `PS_DROP_MSG` wants it, is sent again (`flow`). The scheduler numbers nodes and holds the barriers
-//! (`scheduler`). A stream that ends without a last message is a death: all processes are told of it.
+//! (`scheduler`). A stream that ends without a last message is a death: all processes are told of it. With a token streams are in TLS
+//! ([`libra_net::BlockingStream`]), and an end without it never gets to its first message.
 
 mod batch;
 mod control;

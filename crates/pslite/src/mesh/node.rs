@@ -6,6 +6,7 @@ mod streams;
 use core::fmt::Display;
 use core::time::Duration;
 use std::collections::BTreeMap;
+use std::io;
 use std::net::{IpAddr, TcpListener};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU64, Ordering};
@@ -19,6 +20,7 @@ use super::link::Link;
 use super::message::{OutgoingMessage, Payload, Received};
 use super::roster::{EVERYBODY, NodeRole, Roster, SCHEDULER, ids_of, is_in};
 use super::scheduler::{Envelope, Scheduler};
+use libra_net::{BlockingDoor, Security};
 use parking_lot::{Condvar, Mutex, RwLock};
 
 /// Time at the end for everything that was sent to be acknowledged.
@@ -51,6 +53,8 @@ pub struct NodeSettings {
     pub connect_timeout: Duration,
     /// Text of the scheduler for all that join; not interpreted here. Empty elsewhere.
     pub notice: String,
+    /// Protection of all streams; all processes need the same.
+    pub security: Security,
 }
 
 /// Receives what comes for a node.
@@ -86,6 +90,8 @@ struct Shared {
     /// A stream may hold requests.
     holds: AtomicBool,
     numbered: AtomicU64,
+    /// Streams that were closed because their other end is none of this program.
+    strangers: AtomicU64,
     closing: AtomicBool,
     threads: Mutex<Vec<JoinHandle<()>>>,
 }
@@ -137,6 +143,7 @@ impl Node {
             routes: RwLock::default(),
             holds: AtomicBool::new(false),
             numbered: AtomicU64::new(0),
+            strangers: AtomicU64::new(0),
             closing: AtomicBool::new(false),
             threads: Mutex::default(),
             settings,
@@ -148,9 +155,13 @@ impl Node {
             scheduler.set_peer(SCHEDULER);
             node.0.route(SCHEDULER, &scheduler);
         }
-        if node.0.listener.is_some() {
+        if let Some(listener) = &node.0.listener {
             let shared = Arc::clone(&node.0);
-            node.0.spawn("mesh-accept", move || shared.accept())?;
+            let door = listener.try_clone();
+            let door =
+                door.and_then(|listener| BlockingDoor::new(listener, shared.settings.security.clone()));
+            let door = door.map_err(MeshError::io("cannot accept streams"))?;
+            node.0.spawn("mesh-accept", move || shared.accept(door))?;
         }
         if node.0.settings.silence_max.is_some() {
             let shared = Arc::clone(&node.0);
@@ -371,20 +382,20 @@ impl Node {
         for link in &links {
             link.settle(until);
         }
-        // A stream that was accepted meanwhile ends with them.
-        let links = core::mem::take(&mut shared.state.lock().links);
         if let Some(listener) = &shared.listener {
             let _ = socket2::SockRef::from(listener).shutdown(std::net::Shutdown::Both);
         }
+        for handle in core::mem::take(&mut *shared.threads.lock()) {
+            let _ = handle.join();
+        }
+        // A stream that was accepted meanwhile ends with them.
+        let links = core::mem::take(&mut shared.state.lock().links);
         for link in links.values() {
             link.shut();
         }
         shared.changed.notify_all();
         for link in links.values() {
             link.join();
-        }
-        for handle in core::mem::take(&mut *shared.threads.lock()) {
-            let _ = handle.join();
         }
         shared.routes.write().clear();
     }
@@ -498,7 +509,7 @@ impl Shared {
         }
     }
 
-    fn link_broke(&self, link: &Link, reason: &str) {
+    fn link_broke(&self, link: &Link, reason: &io::Error) {
         if self.closing.load(Ordering::Acquire) || link.is_bye_taken() {
             return;
         }
@@ -509,8 +520,14 @@ impl Shared {
         let has_joined =
             self.state.lock().scheduler.as_ref().is_none_or(|scheduler| scheduler.has_joined(link.number));
         if has_joined && (node.is_some() || self.settings.role == NodeRole::Scheduler) {
-            let error = MeshError::Died { peer: self.name_of(link), reason: reason.to_owned() };
-            self.fail(node.unwrap_or(0), error, reason);
+            let (peer, is_stranger) = (self.name_of(link), reason.kind() == io::ErrorKind::PermissionDenied);
+            let reason = reason.to_string();
+            let error = if is_stranger {
+                MeshError::Unidentified { peer, reason: reason.clone() }
+            } else {
+                MeshError::Died { peer, reason: reason.clone() }
+            };
+            self.fail(node.unwrap_or(0), error, &reason);
         }
     }
 

@@ -1,5 +1,7 @@
 //! Whole meshes on loopback, each node in a thread of this process.
 
+mod tokens;
+
 use core::fmt::Display;
 use core::time::Duration;
 use std::io::Write;
@@ -9,6 +11,7 @@ use std::sync::{Arc, mpsc};
 use std::thread;
 use std::time::Instant;
 
+use libra_net::{Security, Token};
 use parking_lot::Mutex;
 
 use super::control::Control;
@@ -19,6 +22,8 @@ use super::*;
 struct Inbox {
     messages: mpsc::Sender<(i32, i32)>,
     failures: Mutex<Vec<String>>,
+    /// Lines for any person.
+    lines: Mutex<Vec<String>>,
 }
 
 impl Mailbox for Inbox {
@@ -33,7 +38,11 @@ impl Mailbox for Inbox {
 
     fn left(&self, _node: i32, _error: &MeshError) {}
 
-    fn note(&self, _level: u8, _text: &dyn Display) {}
+    fn note(&self, level: u8, text: &dyn Display) {
+        if level == 0 {
+            self.lines.lock().push(text.to_string());
+        }
+    }
 }
 
 struct Process {
@@ -49,35 +58,49 @@ fn own_address() -> String {
     format!("127.{}.{third}.{}", 128 + second % 127, 1 + ASKED.fetch_add(1, Ordering::Relaxed) % 250)
 }
 
+fn settings(role: NodeRole, workers: u16, servers: u16, host: &str) -> NodeSettings {
+    NodeSettings {
+        role,
+        workers,
+        servers,
+        scheduler: (host.to_owned(), 9000),
+        host: None,
+        port: 0,
+        drop_percent: 0,
+        drop_seed: 0,
+        heartbeat: Duration::from_millis(100),
+        silence_max: None,
+        connect_timeout: Duration::from_secs(5),
+        notice: String::new(),
+        security: Security::NONE,
+    }
+}
+
+fn open(settings: NodeSettings) -> Result<Process, MeshError> {
+    let (sender, messages) = mpsc::channel();
+    let inbox = Arc::new(Inbox { messages: sender, failures: Mutex::default(), lines: Mutex::default() });
+    let node = Node::open(settings, Arc::clone(&inbox) as Arc<dyn Mailbox>)?;
+    Ok(Process { node, inbox, messages })
+}
+
 /// Opens a scheduler and so many others, all joined.
 fn mesh(workers: u16, servers: u16, drop_percent: u8) -> Vec<Process> {
+    mesh_with(workers, servers, drop_percent, &Security::NONE)
+}
+
+fn mesh_with(workers: u16, servers: u16, drop_percent: u8, security: &Security) -> Vec<Process> {
     let host = own_address();
     let roles = [(NodeRole::Scheduler, 1), (NodeRole::Server, servers), (NodeRole::Worker, workers)];
     let roles = roles.into_iter().flat_map(|(role, count)| (0..count).map(move |_| role));
     let opening: Vec<_> = roles
         .zip(1..)
-        .map(|(role, seed)| {
-            let host = host.clone();
+        .map(|(role, drop_seed)| {
+            let settings = settings(role, workers, servers, &host);
+            let settings = NodeSettings { drop_percent, drop_seed, security: security.clone(), ..settings };
             thread::spawn(move || {
-                let settings = NodeSettings {
-                    role,
-                    workers,
-                    servers,
-                    scheduler: (host, 9000),
-                    host: None,
-                    port: 0,
-                    drop_percent,
-                    drop_seed: seed,
-                    heartbeat: Duration::from_millis(100),
-                    silence_max: None,
-                    connect_timeout: Duration::from_secs(5),
-                    notice: String::new(),
-                };
-                let (sender, messages) = mpsc::channel();
-                let inbox = Arc::new(Inbox { messages: sender, failures: Mutex::default() });
-                let node = Node::open(settings, Arc::clone(&inbox) as Arc<dyn Mailbox>).unwrap();
-                node.join().unwrap();
-                Process { node, inbox, messages }
+                let process = open(settings).unwrap();
+                process.node.join().unwrap();
+                process
             })
         })
         .collect();
@@ -110,8 +133,11 @@ fn finish(processes: Vec<Process>) {
 
 #[test]
 fn messages_arrive_in_order_though_a_third_is_dropped() {
-    for drop_percent in [0, 33] {
-        let processes = mesh(2, 2, drop_percent);
+    let with_token = Security::with_token(&Token::random().unwrap());
+    for (drop_percent, security) in
+        [(0, &Security::NONE), (33, &Security::NONE), (0, &with_token), (33, &with_token)]
+    {
+        let processes = mesh_with(2, 2, drop_percent, security);
         let ids: Vec<_> = processes.iter().map(|process| process.node.id()).collect();
         assert_eq!(ids, [1, 8, 9, 10, 11]);
         for timestamp in 0..200 {

@@ -9,6 +9,8 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
+/// A token: that of 20 bytes of 7.
+pub(crate) const TOKEN: &str = "libra1_a4dqobyha4dqobyha4dqobyha4dqobyhf6o4";
 /// No cluster of these takes that long.
 pub(crate) const TIMEOUT: Duration = Duration::from_secs(120);
 

@@ -7,7 +7,7 @@ use std::sync::OnceLock;
 use std::thread;
 use std::time::{Duration, Instant, SystemTime};
 
-use crate::cluster::{Cluster, TIMEOUT, compile, own_address, run};
+use crate::cluster::{Cluster, TIMEOUT, TOKEN, compile, own_address, run};
 use crate::kill_one;
 
 const SERVERS: usize = 2;
@@ -66,7 +66,12 @@ fn program_and_plan(directory: &Path) -> Option<(PathBuf, String)> {
 }
 
 fn start_switch(controller: &str) -> Child {
+    start_switch_with(controller, "")
+}
+
+fn start_switch_with(controller: &str, token: &str) -> Child {
     let mut switch = Command::new(libra());
+    switch.env("LIBRA_TOKEN", token);
     switch
         .args(["switch", "--connect-timeout", "120", "--controller", controller])
         .stdout(Stdio::piped())
@@ -98,10 +103,11 @@ fn summary(said: &str) -> Vec<u64> {
 fn hot_keys_go_through_the_switch_and_sums_are_right_to_the_bit() {
     let directory = tempfile::tempdir().unwrap();
     let Some((program, plan)) = program_and_plan(directory.path()) else { return };
-    for drop in ["0", "10"] {
+    for (drop, token) in [("0", ""), ("10", TOKEN)] {
         let switches = format!("{}:7700", own_address());
-        let mut switch = start_switch(&switches);
+        let mut switch = start_switch_with(&switches, token);
         let variables = [
+            ("LIBRA_TOKEN", token),
             ("LIBRA_PLAN", plan.as_str()),
             ("LIBRA_SWITCH", &switches),
             ("PS_VERBOSE", "1"),

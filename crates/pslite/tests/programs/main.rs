@@ -10,7 +10,7 @@ use std::process::{Command, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use cluster::{Cluster, TIMEOUT, WARNINGS, command, compile, is_there, root, run};
+use cluster::{Cluster, TIMEOUT, TOKEN, WARNINGS, command, compile, is_there, root, run};
 
 #[test]
 fn headers_compile_as_every_standard_since_11_without_a_warning() {
@@ -79,7 +79,7 @@ fn examples_are_clean_under_valgrind() {
 #[test]
 fn a_program_in_c_has_the_library_sum() {
     let Some(program) = compile("cc", "examples/sums.c", &["-std=c11"]) else { return };
-    for variables in [&[][..], &[("PS_DROP_MSG", "20")]] {
+    for variables in [&[][..], &[("PS_DROP_MSG", "20")], &[("LIBRA_TOKEN", TOKEN)]] {
         let printed = run(&program, 2, 3, &[], variables);
         assert_eq!(printed.matches("every sum is 30").count(), 3, "{printed}");
     }
@@ -88,7 +88,7 @@ fn a_program_in_c_has_the_library_sum() {
 #[test]
 fn a_program_in_cpp_has_a_handler_of_its_own() {
     let Some(program) = compile("c++", "examples/sums.cc", &["-std=c++11"]) else { return };
-    for variables in [&[][..], &[("PS_DROP_MSG", "20")]] {
+    for variables in [&[][..], &[("PS_DROP_MSG", "20")], &[("PS_DROP_MSG", "10"), ("LIBRA_TOKEN", TOKEN)]] {
         let printed = run(&program, 3, 2, &[], variables);
         assert_eq!(printed.matches("every weight is -10").count(), 2, "{printed}");
     }
@@ -179,7 +179,9 @@ fn kill_one(how: &str, dead: &'static str, expected: &str, variables: &[(&str, &
 
 #[test]
 fn a_server_that_is_killed_ends_every_wait_and_is_named() {
-    kill_one("death", "server1", "server 1 (node 10) at 127.", &[]);
+    for token in ["", TOKEN] {
+        kill_one("death", "server1", "server 1 (node 10) at 127.", &[("LIBRA_TOKEN", token)]);
+    }
 }
 
 #[test]

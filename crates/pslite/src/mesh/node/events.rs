@@ -1,5 +1,6 @@
 //! Handling of the messages on the streams of a node.
 
+use std::io;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
@@ -118,8 +119,8 @@ impl LinkEvents for Shared {
         self.mailbox.deliver(received)
     }
 
-    fn ended(&self, link: &Arc<Link>, reason: String) {
-        self.link_broke(link, &reason);
+    fn ended(&self, link: &Arc<Link>, reason: &io::Error) {
+        self.link_broke(link, reason);
         let mut state = self.state.lock();
         let has_joined = match &state.scheduler {
             Some(scheduler) => scheduler.has_joined(link.number),
@@ -128,6 +129,10 @@ impl LinkEvents for Shared {
         // Of a stranger nothing stays, its socket neither.
         if !has_joined && !self.closing.load(Ordering::Acquire) {
             state.links.remove(&link.number);
+            drop(state);
+            if reason.kind() != io::ErrorKind::UnexpectedEof {
+                self.turn_away(link.remote_host().unwrap_or_default(), reason);
+            }
         }
     }
 }

@@ -1,20 +1,26 @@
 //! The streams of a node: those it opens, those it accepts, and the one by which each node is reached.
 
+use core::fmt::Display;
 use core::time::Duration;
+use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener, TcpStream, ToSocketAddrs};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::thread;
 use std::time::Instant;
 
+use libra_net::{Arrival, BlockingDoor, BlockingStream};
+
 use super::{NodeSettings, Shared};
 use crate::mesh::control::Control;
 use crate::mesh::error::MeshError;
-use crate::mesh::link::{Link, LinkSettings};
+use crate::mesh::link::{Link, LinkSettings, closed};
 use crate::mesh::roster::{NodeRole, Roster};
 
 /// Pause between two attempts to reach a process that does not listen yet.
 const RETRY_PAUSE: Duration = Duration::from_millis(50);
+/// Streams that a process may close before both ends are identified: it has another token or none, or so many call it that it closes the oldest.
+const CLOSED_MAX: u32 = 5;
 
 impl Shared {
     fn link_settings(&self, number: u64) -> LinkSettings {
@@ -23,7 +29,7 @@ impl Shared {
         LinkSettings { drop_percent, drop_seed, heartbeat }
     }
 
-    fn start_link(self: &Arc<Self>, stream: TcpStream) -> Result<Arc<Link>, MeshError> {
+    fn start_link(self: &Arc<Self>, stream: BlockingStream) -> Result<Arc<Link>, MeshError> {
         let number = self.numbered.fetch_add(1, Ordering::Relaxed);
         let events = Arc::clone(self);
         // No event of it may come before it is in the list; and this node gets its number either before, or all streams of the list get it.
@@ -37,27 +43,35 @@ impl Shared {
 
     pub(super) fn dial(self: &Arc<Self>, host: &str, port: u16, who: &str) -> Result<Arc<Link>, MeshError> {
         let deadline = Instant::now() + self.settings.connect_timeout;
+        let mut times_closed = 0;
         let stream = loop {
-            let attempt = (host, port).to_socket_addrs().and_then(|mut addresses| {
-                let missing = || std::io::Error::new(std::io::ErrorKind::NotFound, "the name has no address");
-                let address = addresses.next().ok_or_else(missing)?;
-                TcpStream::connect_timeout(&address, Duration::from_secs(5))
-            });
-            match attempt {
+            let error = match self.call(host, port) {
                 Ok(stream) => break stream,
-                Err(source) => {
-                    if let Some(failure) = self.state.lock().failure.clone() {
-                        return Err(failure);
-                    }
-                    if Instant::now() >= deadline {
-                        let peer = format!("{who} at {host}:{port}");
-                        return Err(MeshError::Unreachable { peer, os_error: source.to_string() });
-                    }
-                }
+                Err(error) => error,
+            };
+            if let Some(failure) = self.state.lock().failure.clone() {
+                return Err(failure);
+            }
+            let peer = || format!("{who} at {host}:{port}");
+            let is_closed =
+                matches!(error.kind(), io::ErrorKind::UnexpectedEof | io::ErrorKind::ConnectionReset);
+            times_closed += u32::from(is_closed);
+            if error.kind() == io::ErrorKind::PermissionDenied || times_closed >= CLOSED_MAX {
+                return Err(MeshError::Unidentified { peer: peer(), reason: error.to_string() });
+            }
+            if Instant::now() >= deadline {
+                return Err(MeshError::Unreachable { peer: peer(), os_error: error.to_string() });
             }
             thread::sleep(RETRY_PAUSE);
         };
         self.start_link(stream)
+    }
+
+    fn call(&self, host: &str, port: u16) -> io::Result<BlockingStream> {
+        let missing = || io::Error::new(io::ErrorKind::NotFound, "the name has no address");
+        let address = (host, port).to_socket_addrs()?.next().ok_or_else(missing)?;
+        let socket = TcpStream::connect_timeout(&address, Duration::from_secs(5))?;
+        BlockingStream::call(socket, &self.settings.security)
     }
 
     pub(super) fn call_servers(self: &Arc<Self>, roster: &Roster) -> Result<(), MeshError> {
@@ -70,15 +84,26 @@ impl Shared {
         Ok(())
     }
 
-    pub(super) fn accept(self: &Arc<Self>) {
-        let Some(listener) = &self.listener else { return };
+    pub(super) fn accept(self: &Arc<Self>, mut door: BlockingDoor) {
         loop {
-            match listener.accept() {
+            match door.arrival() {
                 _ if self.closing.load(Ordering::Acquire) => return,
                 // One that cannot be served is one that the caller finds broken.
-                Ok((stream, _)) => drop(self.start_link(stream)),
+                Ok(Arrival::Identified(stream, _)) => drop(self.start_link(stream)),
+                Ok(Arrival::Stranger { remote, reason }) => self.turn_away(remote, reason),
                 Err(_) => thread::sleep(Duration::from_millis(10)),
             }
+        }
+    }
+
+    /// Counts a stream whose other end is none of this program. A person is told each time the number has doubled.
+    pub(super) fn turn_away(&self, remote: impl Display, reason: impl Display) {
+        let count = self.strangers.fetch_add(1, Ordering::Relaxed) + 1;
+        if count.is_power_of_two() {
+            let line = format_args!(
+                "{count} streams were closed that are of no process of this program so far; the last one, from {remote}: {reason}"
+            );
+            self.mailbox.note(0, &line);
         }
     }
 
@@ -91,7 +116,8 @@ impl Shared {
             for link in links {
                 if !link.is_bye_taken() && link.silence() > silence_max {
                     let seconds = silence_max.as_secs_f64();
-                    self.link_broke(&link, &format!("nothing came from it for {seconds:.1} s"));
+                    let reason = format!("nothing came from it for {seconds:.1} s");
+                    self.link_broke(&link, &io::Error::new(io::ErrorKind::TimedOut, reason));
                 }
             }
         }
@@ -118,9 +144,9 @@ impl Shared {
                 return Err(MeshError::Left { peer });
             }
             // Its reader is about to report this, too; what this node sends next must not come before it.
-            let reason = "the connection was closed";
-            self.link_broke(&link, reason);
-            return Err(MeshError::Died { peer, reason: reason.to_owned() });
+            let reason = closed();
+            self.link_broke(&link, &reason);
+            return Err(MeshError::Died { peer, reason: reason.to_string() });
         }
         Ok(link)
     }
