@@ -18,7 +18,7 @@ const LIMIT: Duration = Duration::from_secs(20);
 const FROM: &str = "worker0";
 const TOKEN_VARIABLE: &str = "LIBRA_TOKEN";
 
-/// A member of another cluster, or of none.
+/// A member of another cluster, or of none. Not a server, which calls once for each of its shards.
 struct Stranger<'a> {
     role: &'a str,
     protection: Protection<'a>,
@@ -72,8 +72,8 @@ impl Called<'_> {
                 counted: "it has no token: it does not speak TLS",
             },
             Stranger {
-                role: "server",
-                protection: Protection::Certificate(authority, "server"),
+                role: "worker",
+                protection: Protection::Certificate(authority, "worker"),
                 line: "one end has a token, the other a certificate",
                 counted: "one end has a token, the other a certificate",
             },
@@ -98,8 +98,8 @@ impl Called<'_> {
                 counted: "its certificate is that of server, and it says that it is a worker",
             },
             Stranger {
-                role: "server",
-                protection: Protection::Certificate(another, "server"),
+                role: "switch",
+                protection: Protection::Certificate(another, "switch"),
                 line: "its certificate is of another authority",
                 counted: "it refuses the certificate of this end, which is of another authority",
             },
