@@ -1,7 +1,8 @@
 //! The hot path's socket: UDP, with runs of datagrams handed to and taken from the kernel in one piece (GSO and GRO).
 
-use std::io::{self, IoSliceMut};
-use std::net::{Ipv4Addr, SocketAddr, UdpSocket};
+use core::time::Duration;
+use std::io::{self, ErrorKind, IoSliceMut};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr, UdpSocket};
 
 use libra_proto::turn::{RECEIVED_RUNS_MAX, RUN_DATAGRAMS_MAX};
 use libra_proto::{DatagramRun, Instant, Outgoing};
@@ -20,6 +21,11 @@ const SOCKET_BUFFER_BYTES: usize = 4 << 20;
 const RECEIVE_BUFFER_BYTES: usize = 32 << 20;
 
 const TOO_LONG: &str = "give the controller (or `libra train`) a smaller --mtu";
+/// Time from the first datagram in which a router's word that packets are too long for its link ends the job. Later, when packets
+/// have passed, it may as well be a forgery.
+const PATH_WATCH: Duration = Duration::from_secs(10);
+/// Sends that fail for what routers said of earlier ones, one after the other.
+const REPORTED_MAX: usize = 8;
 
 /// A UDP socket that moves bursts.
 pub(crate) struct DatagramSocket {
@@ -30,23 +36,60 @@ pub(crate) struct DatagramSocket {
     takes_long_runs: bool,
     receive: [Vec<u8>; RECEIVED_RUNS_MAX],
     faults: Option<Faults>,
+    path: PathReports,
+}
+
+/// What routers say of the datagrams of a socket (ICMP).
+#[derive(Debug, Default)]
+struct PathReports {
+    /// Time from which they are no longer believed; none before the first datagram.
+    until: Option<Instant>,
+    /// A link that is too narrow, and the router before it.
+    narrow: Option<(Option<IpAddr>, u32)>,
+}
+
+impl PathReports {
+    /// Takes all that wait; returns true if there were any. The kernel fails a call for each, whatever that call is about.
+    fn take(&mut self, state: &UdpSocketState, socket: &UdpSocket) -> bool {
+        let mut any = false;
+        while let Ok(Some(report)) = state.recv_transport_error(UdpSockRef::from(socket)) {
+            any = true;
+            self.narrow =
+                report.mtu().map(|mtu| (report.addr.map(|router| router.ip()), mtu)).or(self.narrow);
+        }
+        any
+    }
+
+    /// Returns the error of a path that is too narrow for packets of the hot path.
+    fn check(&mut self, now: Instant) -> io::Result<()> {
+        let until = *self.until.get_or_insert(now + PATH_WATCH);
+        match self.narrow.take() {
+            Some((router, mtu)) if now < until => {
+                let router = router.map_or_else(|| "a router".to_owned(), |router| router.to_string());
+                let text = format!(
+                    "{router} lets {mtu} bytes through: give the controller (or `libra train`) --mtu {mtu}"
+                );
+                Err(io::Error::new(ErrorKind::InvalidInput, text))
+            }
+            _ => Ok(()),
+        }
+    }
 }
 
 impl DatagramSocket {
     /// Binds a socket. Must be called inside a runtime.
     pub(crate) fn bind(address: SocketAddr, faults: Option<Faults>) -> io::Result<Self> {
         let socket = UdpSocket::bind(address)?;
-        let options = socket2::SockRef::from(&socket);
-        if set_socket_recv_buffer_size_force(&socket, RECEIVE_BUFFER_BYTES).is_err() {
-            options.set_recv_buffer_size(SOCKET_BUFFER_BYTES)?;
-        }
-        options.set_send_buffer_size(SOCKET_BUFFER_BYTES)?;
+        ask_for_room(&socket)?;
+        socket2::SockRef::from(&socket).set_send_buffer_size(SOCKET_BUFFER_BYTES)?;
         socket.set_nonblocking(true)?;
         let state = UdpSocketState::new(UdpSockRef::from(&socket))?;
+        // Without that, a narrow link on the way takes packets without a trace.
+        state.enable_transport_errors(UdpSockRef::from(&socket))?;
         let receive = core::array::from_fn(|_| vec![0; RECEIVE_BYTES]);
         let socket = watch(socket, Interest::READABLE)?;
         let takes_long_runs = takes_long_runs();
-        Ok(Self { socket, state, takes_long_runs, receive, faults })
+        Ok(Self { socket, state, takes_long_runs, receive, faults, path: PathReports::default() })
     }
 
     pub(crate) fn local_address(&self) -> io::Result<SocketAddr> {
@@ -55,8 +98,7 @@ impl DatagramSocket {
 
     /// Returns the number of bytes that the kernel queues for this socket.
     pub(crate) fn receive_bytes(&self) -> io::Result<u32> {
-        let bytes = socket2::SockRef::from(self.socket.get_ref()).recv_buffer_size()?;
-        Ok(u32::try_from(bytes).unwrap_or(u32::MAX))
+        receive_bytes(self.socket.get_ref())
     }
 
     /// Returns what this kernel cannot do, in words; none if it moves bursts both ways.
@@ -90,7 +132,7 @@ impl DatagramSocket {
                 count = receive()?;
                 // Fewer than one call can take are all that there was: the runtime need not find that out by a call of its own.
                 if count < RECEIVED_RUNS_MAX.min(BATCH_SIZE) {
-                    Err(io::ErrorKind::WouldBlock.into())
+                    Err(ErrorKind::WouldBlock.into())
                 } else {
                     Ok(())
                 }
@@ -115,15 +157,19 @@ impl DatagramSocket {
         mut take: impl FnMut(SocketAddr, &mut [u8], usize),
         call: impl FnOnce(&AsyncFd<UdpSocket>, &mut dyn FnMut() -> io::Result<usize>) -> io::Result<usize>,
     ) -> io::Result<bool> {
-        let Self { socket, state, receive, .. } = self;
+        let Self { socket, state, receive, path, .. } = self;
         let mut metas = [RecvMeta::default(); RECEIVED_RUNS_MAX];
         let mut slices = receive.each_mut().map(|buffer| IoSliceMut::new(buffer));
         let received =
             call(socket, &mut || state.recv(UdpSockRef::from(socket.get_ref()), &mut slices, &mut metas));
         let count = match received {
             Ok(count) => count,
-            // A peer that is gone shows as an error here; its datagrams are lost like any others.
-            Err(error) if is_passing(&error) => return Ok(false),
+            Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted) => {
+                return Ok(false);
+            }
+            // A peer that is gone shows as an error here; its datagrams are lost like any others. What a router says of datagrams that were
+            // sent is told by the next call to send.
+            Err(error) if path.take(state, socket.get_ref()) || is_passing(&error) => return Ok(false),
             Err(error) => return Err(error),
         };
         // Runs of one sender are taken one behind the other: the answers to them leave in one call.
@@ -142,23 +188,26 @@ impl DatagramSocket {
         if let Some(faults) = &mut self.faults {
             faults.apply(now, outgoing);
         }
+        self.path.check(now)?;
         let sent = self.send_runs(outgoing).await;
         outgoing.clear();
-        sent
+        sent.and_then(|()| self.path.check(now))
     }
 
     /// Sends datagrams in runs to one destination, of one length but for the last of a run.
-    async fn send_runs(&self, outgoing: &Outgoing) -> io::Result<()> {
-        let Self { socket, state, .. } = self;
-        let mut start = 0;
+    async fn send_runs(&mut self, outgoing: &Outgoing) -> io::Result<()> {
+        let (mut start, mut reported) = (0, 0);
         while let Some(run) = outgoing.run_at(start, self.run_datagrams_max()) {
             let DatagramRun { to: destination, bytes: contents, stride: segment, end } = run;
             let transmit =
                 Transmit { destination, ecn: None, contents, segment_size: Some(segment), src_ip: None };
             loop {
+                let Self { socket, state, path, .. } = &mut *self;
                 match state.try_send(UdpSockRef::from(socket.get_ref()), &transmit) {
                     Ok(()) => break,
-                    Err(error) if error.kind() == io::ErrorKind::WouldBlock => self.writable().await?,
+                    Err(error) if error.kind() == ErrorKind::WouldBlock => self.writable().await?,
+                    // It is about something that was sent before.
+                    Err(_) if reported < REPORTED_MAX && path.take(state, socket.get_ref()) => reported += 1,
                     // It will not fit, even if it is sent again.
                     Err(error) if error.raw_os_error() == Some(libc::EMSGSIZE) => {
                         let text = format!(
@@ -196,9 +245,43 @@ impl DatagramSocket {
     }
 }
 
+/// Receive buffer of a socket for datagrams.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ReceiveBuffer {
+    /// Bytes that the kernel queues.
+    pub bytes: u32,
+    /// True if it is as large as a switch wants it, whatever `net.core.rmem_max` is (CAP_NET_ADMIN).
+    pub is_forced: bool,
+}
+
+impl ReceiveBuffer {
+    /// Returns what a member that was started here and now would get.
+    ///
+    /// # Errors
+    /// The machine has no socket.
+    pub fn granted() -> io::Result<Self> {
+        let socket = UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0))?;
+        let is_forced = ask_for_room(&socket)?;
+        Ok(Self { bytes: receive_bytes(&socket)?, is_forced })
+    }
+}
+
+/// Asks for a large receive buffer. Returns whether the limit for all was passed.
+fn ask_for_room(socket: &UdpSocket) -> io::Result<bool> {
+    let is_forced = set_socket_recv_buffer_size_force(socket, RECEIVE_BUFFER_BYTES).is_ok();
+    if !is_forced {
+        socket2::SockRef::from(socket).set_recv_buffer_size(SOCKET_BUFFER_BYTES)?;
+    }
+    Ok(is_forced)
+}
+
+fn receive_bytes(socket: &UdpSocket) -> io::Result<u32> {
+    let bytes = socket2::SockRef::from(socket).recv_buffer_size()?;
+    Ok(u32::try_from(bytes).unwrap_or(u32::MAX))
+}
+
 fn is_passing(error: &io::Error) -> bool {
-    use io::ErrorKind::{ConnectionRefused, ConnectionReset, Interrupted, WouldBlock};
-    matches!(error.kind(), WouldBlock | Interrupted | ConnectionRefused | ConnectionReset)
+    matches!(error.kind(), ErrorKind::ConnectionRefused | ErrorKind::ConnectionReset)
 }
 
 /// Asks the kernel by sending a run to the socket that sends it, one of its own: a socket whose run was refused sends no more of them.
@@ -284,6 +367,38 @@ mod tests {
         sent.unwrap();
     }
 
+    #[test]
+    fn a_narrow_link_is_told_with_the_mtu_that_fits() {
+        let narrow = Some((Some(IpAddr::from([10, 0, 3, 7])), 1400));
+        let at = |seconds| Instant::ZERO + Duration::from_secs(seconds);
+        let mut path = PathReports { until: None, narrow };
+        let error = path.check(at(100)).unwrap_err().to_string();
+        assert!(
+            error.starts_with("10.0.3.7 lets 1400 bytes through") && error.ends_with("--mtu 1400"),
+            "{error}"
+        );
+        assert!(path.check(at(101)).is_ok(), "it is told once");
+        path.narrow = narrow;
+        assert!(path.check(at(110)).is_ok(), "packets have passed by then");
+    }
+
+    #[tokio::test]
+    async fn a_peer_that_is_gone_costs_others_no_datagram() {
+        let bind = || DatagramSocket::bind((Ipv4Addr::LOCALHOST, 0).into(), None).unwrap();
+        let (mut from, mut to) = (bind(), bind());
+        let gone = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).unwrap().local_addr().unwrap();
+        let mut outgoing = Outgoing::default();
+        for number in 0..20_u16 {
+            // That nothing listens there is told by the next call.
+            for destination in [gone, to.local_address().unwrap()] {
+                outgoing.push(destination, &number.to_be_bytes());
+                from.send(Instant::ZERO, &mut outgoing).await.unwrap();
+            }
+        }
+        arrive(&mut to, 0..20).await;
+        assert!(from.receive_unasked(|_, _, _| ()).is_ok());
+    }
+
     #[tokio::test]
     async fn sent_datagrams_wake_no_task() {
         let mut socket = DatagramSocket::bind((Ipv4Addr::LOCALHOST, 0).into(), None).unwrap();
@@ -291,7 +406,7 @@ mod tests {
         let mut outgoing = Outgoing::default();
         outgoing.push(peer.local_addr().unwrap(), &[0; 100]);
         socket.send(Instant::ZERO, &mut outgoing).await.unwrap();
-        let wait = core::time::Duration::from_millis(20);
+        let wait = Duration::from_millis(20);
         assert!(tokio::time::timeout(wait, socket.socket.writable()).await.is_err());
     }
 }

@@ -52,6 +52,7 @@ mod blocking;
 mod datagrams;
 mod door;
 mod driver;
+mod enquiry;
 mod faults;
 mod frames;
 mod front;
@@ -67,6 +68,8 @@ mod watch;
 mod worker;
 
 pub use blocking::{Arrival, BlockingDoor, BlockingReader, BlockingStream};
+pub use datagrams::ReceiveBuffer;
+pub use enquiry::{Enquiry, ask_controller};
 pub use faults::{FaultRates, InvalidRate};
 pub use node::{
     ControllerHandle, ControllerNode, ControllerThread, NodeError, NodeOptions, PacketTags, ServerNode,

@@ -90,7 +90,16 @@ pub struct HotPath {
 }
 
 /// Half of what a flow may be ahead of a packet that is lost: with more it would stand still each time (rule T2).
-const PACKETS_IN_FLIGHT_MAX: u32 = 512;
+pub const PACKETS_IN_FLIGHT_MAX: u32 = 512;
+/// Bytes that a full packet takes of a receive buffer, with the overhead of the kernel.
+const RECEIVE_BYTES_OF_A_PACKET: u32 = 2304;
+
+/// Returns the packets that each worker may have on their way to a switch whose receive buffer has so many bytes.
+#[must_use]
+pub fn packets_in_flight(receive_bytes: u32, workers: u16) -> u32 {
+    let room = receive_bytes / RECEIVE_BYTES_OF_A_PACKET / u32::from(workers.max(1));
+    room.clamp(1, PACKETS_IN_FLIGHT_MAX)
+}
 
 impl HotPath {
     /// The settings for a number of workers.

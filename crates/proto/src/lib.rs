@@ -86,7 +86,10 @@ pub use admission::{FIRST_BYTES_MAX, REJOIN_BYTES_MAX, REPORT_BYTES_MAX, may_be_
 pub use authentication::{Pass, PathTags, Secret, TagKind};
 pub use bulk::Bulk;
 pub use client::{ClientError, Parameters, PullId, Pulled, Tick};
-pub use cluster::{ArithmeticMode, Cluster, ColdPath, Durability, HotPath, Load, Ownership, Peer, View};
+pub use cluster::{
+    ArithmeticMode, Cluster, ColdPath, Durability, HotPath, Load, Ownership, PACKETS_IN_FLIGHT_MAX, Peer,
+    View, packets_in_flight,
+};
 pub use controller::{
     Controller, ControllerCommand, ControllerEvent, HEARTBEAT_TIMEOUT, HealthLimits, Outcome,
     PROCESS_SHARDS_MAX, Refusal, SWITCH_HEARTBEAT_TIMEOUT, Sizes,

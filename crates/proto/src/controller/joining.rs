@@ -7,7 +7,7 @@ use super::clocks::NOT_STARTED;
 use super::health::PROBE_INTERVAL;
 use super::members::{Member, kind_of, peer_of};
 use super::{Controller, ControllerEvent, Phase, Sizes};
-use crate::cluster::{Ownership, Peer};
+use crate::cluster::{Ownership, Peer, packets_in_flight};
 use crate::message::{Join, Kind, VERSION};
 use crate::role::Link;
 use crate::time::Instant;
@@ -16,8 +16,6 @@ use crate::time::Instant;
 const SHARDS_MAX: u16 = 1 << 14;
 /// Most shards of one server: more than machines have cores.
 pub const PROCESS_SHARDS_MAX: u16 = 1 << 10;
-/// Bytes that a full packet takes of a receive buffer, with the overhead of the kernel.
-const RECEIVE_BYTES_OF_A_PACKET: u32 = 2304;
 
 impl Controller {
     pub(super) fn handle_join(&mut self, now: Instant, link: Link, join: &Join) {
@@ -104,10 +102,9 @@ impl Controller {
                 if tags != before {
                     self.events.push_back(ControllerEvent::TagsReduced { peer, tags });
                 }
-                let workers = u32::from(self.sizes.workers.max(1));
-                let room = join.receive_bytes / RECEIVE_BYTES_OF_A_PACKET / workers;
+                let room = packets_in_flight(join.receive_bytes, self.sizes.workers);
                 let in_flight_max = &mut self.cluster.hot_path.packets_in_flight_max;
-                *in_flight_max = room.clamp(1, *in_flight_max);
+                *in_flight_max = room.min(*in_flight_max);
             }
             self.probe_at.get_or_insert(now + PROBE_INTERVAL);
         }
