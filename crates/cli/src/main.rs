@@ -8,6 +8,7 @@
 //!  controller  ──▶ Job: data, plan, Cluster ──▶ a controller, waiting for members     ──▶ Report
 //!  server, switch, worker                   ──▶ one member, configured by the controller
 //!  profile     ──▶ trains on a sample       ──▶ a plan;      plan show ──▶ what is in it
+//!  doctor      ──▶ facts of this machine and of a path ──▶ findings
 //!  checkpoint  ──▶ what servers have written, while they run or not ──▶ tables, verdicts, plain files
 //! ```
 //!
@@ -21,6 +22,7 @@
 mod checkpoint;
 mod config_file;
 mod controller;
+mod doctor;
 mod laboratory;
 mod p4;
 mod plan;
@@ -68,6 +70,8 @@ enum Command {
     Switch(member::SwitchArguments),
     /// Trains on its share of the data
     Worker(member::WorkerArguments),
+    /// Examines this machine, and the path to another one
+    Doctor(doctor::Arguments),
     /// Makes the token of a cluster over several machines
     Token(security::TokenArguments),
     #[command(hide = true)]
@@ -100,6 +104,7 @@ fn main() -> ExitCode {
         Command::Server(arguments) => member::run_server(&arguments),
         Command::Switch(arguments) => member::run_switch(&arguments),
         Command::Worker(arguments) => member::run_worker(&arguments),
+        Command::Doctor(arguments) => doctor::run(&arguments),
         Command::Token(arguments) => security::run_token(&arguments),
         Command::XdpPass(arguments) => plane::pass(&arguments),
         Command::P4(command) => p4::run(&command),

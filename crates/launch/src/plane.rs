@@ -60,6 +60,11 @@ impl SwitchPlane {
     }
 }
 
+/// Returns the reason why this build has no data plane in the kernel; none if it has one.
+pub fn kernel_plane_left_out() -> Option<&'static str> {
+    libra_xdp::left_out()
+}
+
 /// The data plane of a switch.
 #[derive(Args, Debug)]
 pub struct PlaneArguments {

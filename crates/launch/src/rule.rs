@@ -95,6 +95,12 @@ impl RuleArguments {
     }
 }
 
+/// Returns the number of values that an optimizer, such as `adam`, keeps for a row of so many.
+pub fn state_values(optimizer: &str, width: usize) -> Result<usize, String> {
+    // The rate of a batch does not change it.
+    optimizer.parse().map(|choice: OptimizerChoice| choice.of_embeddings(1).state_len(width))
+}
+
 /// An optimizer that can be chosen.
 #[derive(Debug)]
 struct Kind {
@@ -449,6 +455,13 @@ mod tests {
             optimizers("rmsprop:decay=0.99")[0],
             Optimizer::RmsProp { rate: 0.005, decay: 0.99, epsilon: 1e-8 }
         );
+    }
+
+    #[test]
+    fn an_optimizer_tells_its_state_by_its_name() {
+        assert_eq!(state_values("adam", 16), Ok(33));
+        assert_eq!(state_values("sgd:lr=0.1", 16), Ok(0));
+        assert!(state_values("adom", 16).unwrap_err().contains("adam"));
     }
 
     #[test]

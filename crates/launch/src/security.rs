@@ -53,6 +53,14 @@ impl SecurityArguments {
         Ok(Security::NONE)
     }
 
+    /// Returns the protection that was given; none without any.
+    ///
+    /// # Errors
+    /// A file cannot be used.
+    pub fn if_given(&self, bars: Bars) -> Result<Security> {
+        Ok(self.given(bars)?.unwrap_or(Security::NONE))
+    }
+
     /// Returns the protection of a controller that listens at this address. Makes a token where one is needed and none is given.
     ///
     /// # Errors

@@ -57,3 +57,12 @@ pub use plane::XdpPlane;
 pub use program::PassProgram;
 #[cfg(has_programs)]
 pub use run_times::RunTimes;
+
+/// Returns the reason why this build has no programs; none if it has them.
+#[must_use]
+pub fn left_out() -> Option<&'static str> {
+    #[cfg(has_programs)]
+    return None;
+    #[cfg(not(has_programs))]
+    return Some(missing::REASON);
+}

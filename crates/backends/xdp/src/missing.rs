@@ -10,12 +10,11 @@ use libra_proto::{Outgoing, Plane, Round, RoundContents, SlotValues, WorkerPath}
 
 use crate::error::{Attached, Mode, XdpError};
 
-const LEFT_OUT: XdpError = XdpError::LeftOut {
-    reason: match option_env!("LIBRA_XDP_MISSING") {
-        Some(reason) => reason,
-        None => "it is for Linux alone",
-    },
+pub(crate) const REASON: &str = match option_env!("LIBRA_XDP_MISSING") {
+    Some(reason) => reason,
+    None => "it is for Linux alone",
 };
+const LEFT_OUT: XdpError = XdpError::LeftOut { reason: REASON };
 
 /// There is none in this build.
 #[derive(Debug)]

@@ -3,6 +3,7 @@
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on must fail")]
 
 mod checkpoints;
+mod doctor;
 mod durability;
 mod failover;
 mod jobs;
