@@ -6,8 +6,8 @@ use anyhow::{Context, Result};
 use clap::Args;
 
 use crate::{
-    Outcome, book, examples, flood, forge, fuzz, namespaces, no_std, p4, python, readme, shell, smoke, tidy,
-    xdp,
+    Outcome, book, doctor, examples, flood, forge, fuzz, namespaces, no_std, p4, python, readme, shell,
+    smoke, tidy, xdp,
 };
 
 #[derive(Args)]
@@ -42,6 +42,7 @@ const STEPS: &[Step] = &[
     ("paper", paper),
     ("xdp", || xdp::run(&xdp::Options::default())),
     ("forged answers", || forge::run(&forge::Options::for_ci())),
+    ("doctor", || doctor::run(&doctor::Options::default())),
     ("p4", || p4::test(&p4::TestOptions::default())),
     ("namespaces", || namespaces::run(&namespaces::Options::for_ci())),
 ];

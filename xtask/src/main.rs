@@ -9,6 +9,7 @@ mod benchmark;
 mod book;
 mod ci;
 mod conformance;
+mod doctor;
 mod errors;
 mod examples;
 mod flood;
@@ -78,6 +79,11 @@ enum Command {
     /// Forges answers in the network namespace that it runs in
     #[command(hide = true)]
     Forger(forge::ForgerOptions),
+    /// Plants faults in machines and paths of network namespaces, and looks whether `libra doctor` names each (needs root)
+    Doctor(doctor::Options),
+    /// Answers a doctor as one of another version does
+    #[command(hide = true)]
+    OtherDoctor(doctor::OtherOptions),
     /// Runs the data plane in the kernel: against the one in software, and in a cluster whose switches are killed (needs root)
     Xdp(xdp::Options),
 }
@@ -109,6 +115,8 @@ fn main() -> ExitCode {
         Command::P4(options) => p4::run(&options),
         Command::Forge(options) => forge::run(&options),
         Command::Forger(options) => forge::forge(&options),
+        Command::Doctor(options) => doctor::run(&options),
+        Command::OtherDoctor(options) => doctor::other(&options),
         Command::Xdp(options) => xdp::run(&options),
     };
     match result {

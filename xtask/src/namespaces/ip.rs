@@ -122,7 +122,8 @@ fn has_listener(table: &str, port: u16) -> bool {
     })
 }
 
-fn ip(arguments: &[&str]) -> Result<String> {
+/// Runs `ip`.
+pub(crate) fn ip(arguments: &[&str]) -> Result<String> {
     shell::output(shell::program("ip", arguments))
 }
 

@@ -27,6 +27,8 @@ const XTASK: &[&str] = &[
     "p4",
     "forge",
     "forger",
+    "doctor",
+    "other-doctor",
     "xdp",
 ];
 
