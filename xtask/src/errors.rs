@@ -11,8 +11,8 @@ use crate::{Outcome, shell};
 
 /// The page, from the root of the repository.
 pub(crate) const PAGE: &str = "docs/reference/errors.md";
-/// Holds the exit code of a process that was interrupted.
-const INTERRUPT: &str = "crates/launch/src/interrupt.rs";
+/// Holds the exit codes of the programs.
+const EXIT: &str = "crates/launch/src/exit.rs";
 
 const HEAD: &str = "# Errors
 
@@ -22,10 +22,8 @@ value of the error. `libra` prints `libra: `, the error, and after each `: ` the
 ## Exit codes
 
 ";
+/// Exit codes of what is not written in Rust.
 const CODES: &[(&str, &str)] = &[
-    ("`libra`, `libra-lab`", "**0**: finished"),
-    ("`libra`, `libra-lab`", "**1**: failed; one line on stderr names the error"),
-    ("`libra`, `libra-lab`", "**2**: the command line is wrong"),
     ("`libra-local.sh`", "**0**: all processes finished"),
     ("`libra-local.sh`", "**2**: the command line is wrong"),
     ("`libra-local.sh`", "**130**: interrupted or terminated"),
@@ -51,11 +49,11 @@ pub(crate) fn page(tree: &Tree) -> Result<String> {
     }
     let mut page = HEAD.to_owned();
     page.push_str("| program | exit code |\n|---|---|\n");
-    for (index, (program, code)) in CODES.iter().enumerate() {
+    for (code, meaning) in exit_codes(tree)? {
+        writeln!(page, "| `libra`, `libra-lab` | **{code}**: {meaning} |")?;
+    }
+    for (program, code) in CODES {
         writeln!(page, "| {program} | {code} |")?;
-        if index == 2 {
-            writeln!(page, "| {program} | **{}**: interrupted |", interrupted(tree)?)?;
-        }
     }
     for (package, mut types) in crates {
         if !types.is_empty() {
@@ -73,14 +71,14 @@ fn package_of(file: &File) -> Option<&str> {
     (file.is_rust() && !file.is_test() && rest.starts_with("src/")).then_some(package)
 }
 
-/// The exit code in the code.
-fn interrupted(tree: &Tree) -> Result<String> {
-    let file = tree.find(INTERRUPT).with_context(|| format!("there is no {INTERRUPT}"))?;
-    let code = syn::parse_file(&file.text)?.items.into_iter().find_map(|item| match item {
-        Item::Const(constant) if constant.ident == "EXIT_CODE" => source(&*constant.expr),
+/// The exit codes in the code, and what they mean.
+fn exit_codes(tree: &Tree) -> Result<Vec<(String, String)>> {
+    let file = tree.find(EXIT).with_context(|| format!("there is no {EXIT}"))?;
+    let codes = syn::parse_file(&file.text)?.items.into_iter().filter_map(|item| match item {
+        Item::Const(constant) => Some((source(&*constant.expr)?, first_sentence(&constant.attrs))),
         _ => None,
     });
-    code.with_context(|| format!("{INTERRUPT} has no EXIT_CODE"))
+    Ok(codes.collect())
 }
 
 /// An enum, or a struct, of errors.

@@ -4,11 +4,13 @@ use std::fs::File;
 use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
 use std::process::{Child, Command, ExitStatus, Stdio};
-use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+use signal_hook::flag;
 
 use crate::shell;
 
@@ -17,22 +19,24 @@ const LOOK_EVERY: Duration = Duration::from_millis(50);
 /// Of a log, what an error message shows.
 const TAIL_LINES: usize = 15;
 
-static INTERRUPTED: AtomicBool = AtomicBool::new(false);
+/// Set by a signal, once it is watched for.
+static INTERRUPTED: OnceLock<Arc<AtomicBool>> = OnceLock::new();
 
 /// From now on Ctrl-C and SIGTERM no longer end this process: [`check_interrupt`] reports them, so that what was
 /// begun is removed first.
 pub(crate) fn catch_interrupts() -> Result<()> {
-    static SET: OnceLock<bool> = OnceLock::new();
-    let set = || ctrlc::set_handler(|| INTERRUPTED.store(true, Ordering::Relaxed)).is_ok();
-    if !SET.get_or_init(set) {
-        bail!("cannot watch for Ctrl-C");
+    let interrupted = Arc::<AtomicBool>::default();
+    if INTERRUPTED.set(Arc::clone(&interrupted)).is_ok() {
+        for signal in [SIGINT, SIGTERM, SIGHUP] {
+            flag::register(signal, Arc::clone(&interrupted)).context("cannot watch for Ctrl-C")?;
+        }
     }
     Ok(())
 }
 
 /// An error once Ctrl-C was pressed.
 pub(crate) fn check_interrupt() -> Result<()> {
-    if INTERRUPTED.load(Ordering::Relaxed) {
+    if INTERRUPTED.get().is_some_and(|interrupted| interrupted.load(Ordering::Relaxed)) {
         bail!("interrupted");
     }
     Ok(())

@@ -9,6 +9,7 @@ use libra_client::{Controller, ControllerCommand, ControllerEvent, JobSpec, Outc
 use serde_json::json;
 
 use libra_launch::event_log::EventLog;
+use libra_launch::exit::ExitArguments;
 use libra_launch::interrupt;
 use libra_launch::job::{Job, JobArguments, failure};
 use libra_launch::notices::news;
@@ -32,6 +33,8 @@ pub(crate) struct Arguments {
     tables: Tables,
     #[command(flatten)]
     job: JobArguments,
+    #[command(flatten)]
+    exit: ExitArguments,
     #[command(flatten)]
     security: SecurityArguments,
     /// Tags of packets between workers and switches, which show who has sent them and what
@@ -70,6 +73,7 @@ enum Tables {
 }
 
 pub(crate) fn run(arguments: &Arguments) -> Result<()> {
+    arguments.exit.begin()?;
     let started = Instant::now();
     let controller = Controller::bind(arguments.listen)?;
     let address = controller.address();

@@ -15,7 +15,7 @@
 //! Each subcommand has a file of its own. Roles carry two texts that only this crate reads: the `Task` of the
 //! controller for the workers, and the `Account` of each worker for the `Report`.
 //!
-//! Exit codes: 0 done, 1 failed (one line on stderr names the reason), 2 the command line is wrong, 130 interrupted.
+//! Exit codes are those of [`exit`].
 
 #![forbid(unsafe_code)]
 
@@ -32,7 +32,7 @@ mod train;
 use std::process::ExitCode;
 
 use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
-use libra_launch::{interrupt, member, plane, security};
+use libra_launch::{exit, interrupt, member, plane, security};
 use mimalloc::MiMalloc;
 
 /// Messages are so large that the system's allocator returns them to the kernel when they are freed; it then maps and clears their
@@ -112,14 +112,7 @@ fn main() -> ExitCode {
         Command::Sim(arguments) => laboratory::run("sim", &arguments),
         Command::Soak(arguments) => laboratory::run("soak", &arguments),
     });
-    match result {
-        _ if interrupt::happened() => ExitCode::from(interrupt::EXIT_CODE),
-        Ok(()) => ExitCode::SUCCESS,
-        Err(error) => {
-            eprintln!("libra: {error:#}");
-            ExitCode::FAILURE
-        }
-    }
+    exit::end("libra", result)
 }
 
 /// Parses the command line, with the options of a `--config` file before those typed by the user, so that the latter win.

@@ -1,32 +1,74 @@
-//! Handling of interrupts (Ctrl-C). Unless a function for a clean end is set, the first ends the process at once; the second always does.
+//! Signals that end a process: SIGINT (Ctrl-C) and SIGTERM.
+//!
+//! | signal | first | second |
+//! |---|---|---|
+//! | SIGINT | calls the function of [`on_first`]; without one, ends the process | ends the process |
+//! | SIGTERM | calls the function of [`on_terminate`]; without one, ends the process, which may be [started again](exit::AGAIN) | ends the process |
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, PoisonError};
+use std::{io, thread};
 
-/// The exit code of a process that was interrupted.
-pub const EXIT_CODE: u8 = 130;
+use signal_hook::consts::{SIGINT, SIGTERM};
+use signal_hook::iterator::Signals;
 
-type Shutdown = Box<dyn FnOnce() + Send>;
+use crate::exit;
 
-static SHUTDOWN: Mutex<Option<Shutdown>> = Mutex::new(None);
-static HAPPENED: AtomicBool = AtomicBool::new(false);
+type Reaction = Box<dyn FnOnce() + Send>;
+
+static ON_INTERRUPT: Mutex<Option<Reaction>> = Mutex::new(None);
+static ON_TERMINATE: Mutex<Option<Reaction>> = Mutex::new(None);
+static INTERRUPTED: AtomicBool = AtomicBool::new(false);
+static TERMINATED: AtomicBool = AtomicBool::new(false);
 static IS_REPORTED_ELSEWHERE: AtomicBool = AtomicBool::new(false);
 
-/// Handles interrupts from now on.
+/// Handles both signals from now on, on a thread that has the privileges that this one has now.
 pub fn watch() {
-    let watched = ctrlc::set_handler(|| {
-        if !IS_REPORTED_ELSEWHERE.load(Ordering::SeqCst) {
-            eprintln!("libra: interrupted");
-        }
-        HAPPENED.store(true, Ordering::SeqCst);
-        match SHUTDOWN.lock().unwrap_or_else(PoisonError::into_inner).take() {
-            Some(shutdown) => shutdown(),
-            None => std::process::exit(EXIT_CODE.into()),
-        }
-    });
-    if let Err(error) = watched {
-        eprintln!("libra: cannot watch for an interrupt: {error}");
+    if let Err(error) = start() {
+        eprintln!("libra: cannot watch for signals: {error}");
     }
+}
+
+fn start() -> io::Result<()> {
+    let mut signals = Signals::new([SIGINT, SIGTERM])?;
+    let react = move || {
+        for signal in signals.forever() {
+            if signal == SIGTERM { terminate() } else { interrupt() }
+        }
+    };
+    thread::Builder::new().name("signals".to_owned()).spawn(react)?;
+    Ok(())
+}
+
+fn interrupt() {
+    if !IS_REPORTED_ELSEWHERE.load(Ordering::SeqCst) {
+        exit::report("libra", "interrupted");
+    }
+    INTERRUPTED.store(true, Ordering::SeqCst);
+    match take(&ON_INTERRUPT) {
+        Some(react) => react(),
+        None => std::process::exit(exit::INTERRUPTED.into()),
+    }
+}
+
+fn terminate() {
+    let is_second = TERMINATED.swap(true, Ordering::SeqCst);
+    let react = take(&ON_TERMINATE);
+    if is_second {
+        exit::report("libra", "terminated before it had left the cluster");
+        std::process::exit(exit::TERMINATED.into());
+    }
+    match react {
+        Some(react) => react(),
+        None => {
+            exit::report("libra", "terminated");
+            std::process::exit(exit::AGAIN.into());
+        }
+    }
+}
+
+fn take(reaction: &Mutex<Option<Reaction>>) -> Option<Reaction> {
+    reaction.lock().unwrap_or_else(PoisonError::into_inner).take()
 }
 
 /// This process is one of several that a Ctrl-C reaches; another one reports it.
@@ -34,12 +76,23 @@ pub fn report_elsewhere() {
     IS_REPORTED_ELSEWHERE.store(true, Ordering::SeqCst);
 }
 
-/// The first interrupt calls `shutdown`, which ends the work of this process.
+/// The first SIGINT calls `shutdown`, which ends the work of this process.
 pub fn on_first(shutdown: impl FnOnce() + Send + 'static) {
-    *SHUTDOWN.lock().unwrap_or_else(PoisonError::into_inner) = Some(Box::new(shutdown));
+    *ON_INTERRUPT.lock().unwrap_or_else(PoisonError::into_inner) = Some(Box::new(shutdown));
 }
 
-/// Returns true if there was one.
+/// The first SIGTERM calls `drain`, which begins to end the work of this process so that nothing is lost. It
+/// returns soon: until then no other signal is heard.
+pub fn on_terminate(drain: impl FnOnce() + Send + 'static) {
+    *ON_TERMINATE.lock().unwrap_or_else(PoisonError::into_inner) = Some(Box::new(drain));
+}
+
+/// Returns true if there was a SIGINT.
 pub fn happened() -> bool {
-    HAPPENED.load(Ordering::SeqCst)
+    INTERRUPTED.load(Ordering::SeqCst)
+}
+
+/// Returns true if there was a SIGTERM.
+pub fn terminated() -> bool {
+    TERMINATED.load(Ordering::SeqCst)
 }

@@ -244,7 +244,7 @@ impl Job {
 /// Returns the error, for a person, of a job that a controller could not bring to its end.
 pub fn failure(error: NodeError) -> Error {
     match error {
-        NodeError::Ended { reason } => anyhow!("the job failed: {reason}"),
+        NodeError::Ended { reason, .. } => anyhow!("the job failed: {reason}"),
         error => error.into(),
     }
 }

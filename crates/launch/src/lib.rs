@@ -1,7 +1,7 @@
 //! Jobs, members and reports, as command lines start and print them.
 //!
 //! `libra` and `libra-lab` share it: arguments, the [`job`] that a controller runs, the [`member`]s that join it, the lines printed
-//! while it runs ([`progress`], [`notices`]) and at its end ([`report`], [`table`]), and processes and their end ([`process`], [`parent_guard`], [`interrupt`]).
+//! while it runs ([`progress`], [`notices`]) and at its end ([`report`], [`table`]), and processes and their end ([`process`], [`parent_guard`], [`interrupt`], [`exit`]).
 //! It never makes a decision of a role: those are `libra-proto`'s.
 //!
 //! ```
@@ -17,6 +17,7 @@ pub mod arguments;
 pub mod counts;
 pub mod document;
 pub mod event_log;
+pub mod exit;
 pub mod fault_schedule;
 pub mod interrupt;
 pub mod job;

@@ -15,6 +15,7 @@ use libra_proto::{MemberEvent, PROCESS_SHARDS_MAX, Peer, Restoring, ServerEvent,
 use rustix::thread::{CpuSet, sched_setaffinity};
 
 use crate::arguments::{FaultArguments, parse_bytes};
+use crate::exit::ExitArguments;
 use crate::interrupt;
 use crate::notices::{restoring, turned_away};
 use crate::p4::P4Switch;
@@ -49,11 +50,14 @@ struct MemberArguments {
     #[arg(long, hide = true, alias = "leashed")]
     exit_with_parent: bool,
     #[command(flatten)]
+    exit: ExitArguments,
+    #[command(flatten)]
     security: SecurityArguments,
 }
 
 impl MemberArguments {
     fn begin(&self) -> Result<Bars> {
+        self.exit.begin()?;
         if self.exit_with_parent {
             parent_guard::exit_with_parent(|_| ())?;
         }

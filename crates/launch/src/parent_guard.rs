@@ -6,7 +6,7 @@ use std::thread;
 
 use anyhow::{Context, Result};
 
-use crate::{interrupt, privileges};
+use crate::{exit, interrupt, privileges};
 
 /// Returns the program to start: such processes are of this program.
 pub fn this_program() -> Result<PathBuf> {
@@ -22,7 +22,7 @@ pub fn exit_with_parent(mut take: impl FnMut(&str) + Send + 'static) -> Result<(
         for line in stdin().lock().lines().map_while(Result::ok) {
             take(&line);
         }
-        std::process::exit(interrupt::EXIT_CODE.into());
+        std::process::exit(exit::INTERRUPTED.into());
     };
     thread::Builder::new().name("parent-guard".to_owned()).spawn(read)?;
     Ok(())

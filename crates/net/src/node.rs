@@ -14,8 +14,8 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::os::fd::OwnedFd;
 
 use libra_proto::{
-    Cluster, Controller, ControllerCommand, ControllerEvent, MemberEvent, Outcome, Plane, Role, Secret,
-    Sizes, SoftPlane, Statistics, Switch, TagKind,
+    Cluster, Controller, ControllerCommand, ControllerEvent, EndCause, MemberEvent, Outcome, Plane, Role,
+    Secret, Sizes, SoftPlane, Statistics, Switch, TagKind,
 };
 use libra_storage::PlaceError;
 use rand::TryRngCore;
@@ -70,10 +70,25 @@ pub enum NodeError {
     Ended {
         /// The process that ended it, and the reason.
         reason: String,
+        /// Whether the member may come back.
+        cause: EndCause,
     },
 }
 
 impl NodeError {
+    /// Returns true if the same process may do better when it is started again, and nothing is changed before.
+    pub fn is_transient(&self) -> bool {
+        match self {
+            Self::Bind { source, .. } => source.kind() == io::ErrorKind::AddrInUse,
+            Self::Ended { cause, .. } => *cause == EndCause::Lost,
+            Self::Io { .. } | Self::Data(_) | Self::Moved { .. } => false,
+        }
+    }
+
+    pub(crate) fn failed(reason: impl Into<String>) -> Self {
+        Self::Ended { reason: reason.into(), cause: EndCause::Failed }
+    }
+
     pub(crate) fn io(attempted: &'static str) -> impl FnOnce(io::Error) -> Self {
         move |source| Self::Io { attempted, source }
     }
@@ -247,7 +262,7 @@ impl ControllerNode {
             on_event(&event);
             match event {
                 ControllerEvent::Finished(outcome) => ControlFlow::Break(Ok(outcome)),
-                ControllerEvent::Failed { reason } => ControlFlow::Break(Err(NodeError::Ended { reason })),
+                ControllerEvent::Failed { reason } => ControlFlow::Break(Err(NodeError::failed(reason))),
                 _ => ControlFlow::Continue(()),
             }
         }));
@@ -274,7 +289,7 @@ fn end_of(event: MemberEvent) -> ControlFlow<Result<Statistics, NodeError>> {
     match event {
         MemberEvent::Started { .. } => ControlFlow::Continue(()),
         MemberEvent::Finished(statistics) => ControlFlow::Break(Ok(statistics)),
-        MemberEvent::Ended { reason } => ControlFlow::Break(Err(NodeError::Ended { reason })),
+        MemberEvent::Ended { reason, cause } => ControlFlow::Break(Err(NodeError::Ended { reason, cause })),
     }
 }
 

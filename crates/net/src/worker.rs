@@ -14,8 +14,8 @@ use std::sync::{Arc, mpsc as std_mpsc};
 use std::time::Instant;
 
 use libra_proto::{
-    AssignedRows, ClientError, Cluster, Level, Parameters, PullId, Pulled, REPORT_BYTES_MAX, TablePage, Tick,
-    WorkerCommand, WorkerEvent,
+    AssignedRows, ClientError, Cluster, EndCause, Level, Parameters, PullId, Pulled, REPORT_BYTES_MAX,
+    TablePage, Tick, WorkerCommand, WorkerEvent,
 };
 use tokio::sync::mpsc;
 
@@ -114,10 +114,8 @@ impl WorkerNode {
                 stream_bytes,
                 ended: None,
             }),
-            Ok(WorkerEvent::Ended { reason }) => Err(NodeError::Ended { reason }),
-            Ok(_) | Err(_) => {
-                Err(NodeError::Ended { reason: "the worker's network ended at once".to_owned() })
-            }
+            Ok(WorkerEvent::Ended { reason, cause }) => Err(NodeError::Ended { reason, cause }),
+            Ok(_) | Err(_) => Err(NodeError::failed("the worker's network ended at once")),
         }
     }
 
@@ -248,7 +246,7 @@ impl WorkerNode {
         loop {
             match self.events.recv().map(|(_, event)| event) {
                 Ok(WorkerEvent::Finished) => return Ok(()),
-                Ok(WorkerEvent::Ended { reason }) => return Err(ClientError::Ended { reason }),
+                Ok(WorkerEvent::Ended { reason, cause }) => return Err(ClientError::Ended { reason, cause }),
                 Ok(_) => {}
                 Err(_) => return Err(vanished()),
             }
@@ -382,8 +380,8 @@ impl WorkerNode {
                 return Ok(WorkerNote::Released(number));
             }
             WorkerEvent::Clocks { least } => self.clocks = least,
-            WorkerEvent::Ended { reason } => {
-                let error = ClientError::Ended { reason };
+            WorkerEvent::Ended { reason, cause } => {
+                let error = ClientError::Ended { reason, cause };
                 self.ended = Some(error.clone());
                 return Err(error);
             }
@@ -408,7 +406,7 @@ fn bytes_of(keys: &[u64], values: usize) -> usize {
 }
 
 fn vanished() -> ClientError {
-    ClientError::Ended { reason: "the worker's network is gone".to_owned() }
+    ClientError::Ended { reason: "the worker's network is gone".to_owned(), cause: EndCause::Failed }
 }
 
 impl Parameters for WorkerNode {

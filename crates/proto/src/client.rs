@@ -2,6 +2,8 @@
 
 use thiserror::Error;
 
+use crate::membership::EndCause;
+
 /// Names one pull that is under way.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct PullId(pub u64);
@@ -98,7 +100,16 @@ pub enum ClientError {
     Ended {
         /// The member that ended it, and its reason.
         reason: String,
+        /// Whether the member may come back.
+        cause: EndCause,
     },
+}
+
+impl ClientError {
+    /// Returns true if a worker may do better when it is started again, and nothing is changed before.
+    pub fn is_transient(&self) -> bool {
+        matches!(self, Self::Ended { cause: EndCause::Lost, .. })
+    }
 }
 
 /// When a tick of a worker's clock counts.

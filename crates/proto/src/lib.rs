@@ -98,7 +98,7 @@ pub use dial::CONNECT_TIMEOUT;
 pub use keys::Keys;
 /// Dimensions of a region for its [`Plane`].
 pub use libra_dataplane::RegionConfig;
-pub use membership::HEARTBEAT_INTERVAL;
+pub use membership::{EndCause, HEARTBEAT_INTERVAL};
 pub use message::{
     AckedSet, Adopted, Answered, Assign, Changed, ColdPush, Committed, Drained, Hello, Join, Kind,
     MESSAGE_BYTES_MAX, Malformed, Message, Rejoin, Replay, Reset, Restoring, RoundContents, SlotRun,

@@ -16,6 +16,15 @@ use crate::time::Instant;
 /// Interval of the reports of a server or worker to the controller. Switches are asked, and more often (rule M4).
 pub const HEARTBEAT_INTERVAL: Duration = Duration::from_millis(500);
 
+/// Why a job has ended for a member before it was done.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum EndCause {
+    /// The job has failed, or cannot have this member: started again, it would end again.
+    Failed,
+    /// The member has lost the cluster, or has not found it in time: started again, it may be in.
+    Lost,
+}
+
 /// Decisions of the controller.
 #[derive(Debug)]
 pub(crate) enum MembershipEvent {
@@ -41,6 +50,7 @@ pub(crate) enum MembershipEvent {
     Finish,
     Ended {
         reason: String,
+        cause: EndCause,
     },
 }
 
@@ -185,7 +195,9 @@ impl Membership {
                 Some(MembershipEvent::Connected)
             }
             LinkEvent::Closed { .. } | LinkEvent::Refused { .. } if self.finished => None,
-            LinkEvent::Refused { reason } if self.you.is_none() => Some(self.without_controller("", &reason)),
+            LinkEvent::Refused { reason } if self.you.is_none() => {
+                Some(self.without_controller("", &reason, EndCause::Failed))
+            }
             LinkEvent::Closed { reason } | LinkEvent::Refused { reason } => {
                 self.heartbeat_at = None;
                 let first = self.you.is_none() && self.dial.open_link().is_none();
@@ -195,15 +207,15 @@ impl Membership {
                 }
                 let tried =
                     if first { String::new() } else { format!(" (for {} s)", CONNECT_TIMEOUT.as_secs()) };
-                Some(self.without_controller(&tried, &reason))
+                Some(self.without_controller(&tried, &reason, EndCause::Lost))
             }
         }
     }
 
-    fn without_controller(&mut self, tried: &str, reason: &str) -> MembershipEvent {
+    fn without_controller(&mut self, tried: &str, reason: &str, cause: EndCause) -> MembershipEvent {
         let reason = format!("no connection to the controller at {}{tried}: {reason}", self.dial.address());
         self.dial.hang_up();
-        MembershipEvent::Ended { reason }
+        MembershipEvent::Ended { reason, cause }
     }
 
     /// Identifies this member, first on each stream: a newcomer, or a member since `barriers` barriers.
@@ -259,7 +271,7 @@ impl Membership {
             }
             Message::Abort { reason } => {
                 self.finished = true;
-                Some(MembershipEvent::Ended { reason: brief(reason) })
+                Some(MembershipEvent::Ended { reason: brief(reason), cause: EndCause::Failed })
             }
             _ => None,
         }

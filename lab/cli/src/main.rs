@@ -9,7 +9,7 @@
 //! Training does not need it. The members of its clusters are those of `libra`, of the crate `libra-launch`, started as processes of this
 //! program.
 //!
-//! Exit codes are those of `libra`: 0 done, 1 failed (one line on stderr has the reason), 2 the command line is wrong, 130 interrupted.
+//! Exit codes are those of `libra`, in [`exit`].
 
 #![forbid(unsafe_code)]
 
@@ -21,7 +21,7 @@ mod soak;
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
-use libra_launch::{interrupt, member, plane};
+use libra_launch::{exit, interrupt, member, plane};
 use mimalloc::MiMalloc;
 
 /// As in `libra`, so that what is measured is what ships.
@@ -68,12 +68,5 @@ fn main() -> ExitCode {
         Command::Switch(arguments) => member::run_switch(&arguments),
         Command::XdpPass(arguments) => plane::pass(&arguments),
     };
-    match result {
-        _ if interrupt::happened() => ExitCode::from(interrupt::EXIT_CODE),
-        Ok(()) => ExitCode::SUCCESS,
-        Err(error) => {
-            eprintln!("libra-lab: {error:#}");
-            ExitCode::FAILURE
-        }
-    }
+    exit::end("libra-lab", result)
 }

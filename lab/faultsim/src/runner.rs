@@ -341,10 +341,10 @@ impl ScenarioRunner {
             Event::Server(ServerEvent::LogSuspended { .. }) => drop(self.without_log.insert(host)),
             Event::Server(ServerEvent::LogResumed) => drop(self.without_log.remove(&host)),
             Event::Server(_) => {}
-            Event::Member(MemberEvent::Ended { reason }) => self.ended(host, &reason),
+            Event::Member(MemberEvent::Ended { reason, .. }) => self.ended(host, &reason),
             Event::Worker(event) => {
                 let ended = match &event {
-                    WorkerEvent::Ended { reason } => Some(reason.clone()),
+                    WorkerEvent::Ended { reason, .. } => Some(reason.clone()),
                     _ => None,
                 };
                 if let WorkerEvent::Released { number } = event {

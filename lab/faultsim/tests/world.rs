@@ -97,7 +97,7 @@ fn a_host_refuses_without_a_process_and_is_silent_without_power() {
         harness.run_for(Duration::from_secs(4));
         let said = harness.next_event(late);
         assert!(
-            matches!(&said, Some(Event::Worker(WorkerEvent::Ended { reason })) if reason.contains(text)),
+            matches!(&said, Some(Event::Worker(WorkerEvent::Ended { reason, .. })) if reason.contains(text)),
             "{said:?}"
         );
     }

@@ -75,7 +75,7 @@ impl User {
                     }
                 }
                 WorkerEvent::Refused { error, .. } => self.failed = Some(error.to_string()),
-                WorkerEvent::Ended { reason } => self.failed = Some(reason),
+                WorkerEvent::Ended { reason, .. } => self.failed = Some(reason),
                 _ => {}
             }
         }

@@ -5,6 +5,7 @@
 mod checkpoints;
 mod doctor;
 mod durability;
+mod exit_codes;
 mod failover;
 mod jobs;
 mod output;

@@ -82,7 +82,7 @@ impl ControllerThread {
     /// # Errors
     /// The job ended before it was done.
     pub fn finish(self) -> Result<Outcome, NodeError> {
-        let gone = || NodeError::Ended { reason: "the controller's thread is gone".to_owned() };
+        let gone = || NodeError::failed("the controller's thread is gone");
         self.ended().recv().unwrap_or_else(|_| Err(gone()))
     }
 

@@ -234,7 +234,7 @@ impl Shard {
                 ServerEvent::Member(event) => return end_of(event),
                 ServerEvent::Storage(request) => storage.carry_out(request),
                 ServerEvent::StoreFailed { reason } => {
-                    return ControlFlow::Break(Err(NodeError::Ended { reason }));
+                    return ControlFlow::Break(Err(NodeError::failed(reason)));
                 }
                 ServerEvent::LogSuspended { .. }
                 | ServerEvent::LogResumed

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 use std::thread;
 
-use libra_proto::{Cluster, Worker, WorkerCommand, WorkerEvent};
+use libra_proto::{Cluster, EndCause, Worker, WorkerCommand, WorkerEvent};
 use tokio::sync::mpsc;
 
 use crate::driver::{Ports, drive};
@@ -47,7 +47,7 @@ pub(super) fn start_network(
         }));
         if let Err(error) = driven {
             let reason = format!("the worker's sockets failed: {error}");
-            let _ = on_event(WorkerEvent::Ended { reason });
+            let _ = on_event(WorkerEvent::Ended { reason, cause: EndCause::Failed });
         }
     };
     let spawned = thread::Builder::new().name("worker-network".to_owned()).spawn(network);

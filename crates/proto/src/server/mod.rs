@@ -25,7 +25,7 @@ use self::opening::Phase;
 use self::shard::{ProtocolViolation, Shard};
 use crate::admission;
 use crate::cluster::Peer;
-use crate::membership::{Membership, MembershipEvent};
+use crate::membership::{EndCause, Membership, MembershipEvent};
 use crate::message::{Answered, Hello, Kind, Message};
 use crate::role::{Action, Link, LinkEvent, Outgoing, Role, StrangerCount, Strangers};
 use crate::statistics::{ServerStatistics, Statistics};
@@ -49,6 +49,8 @@ pub enum MemberEvent {
     Ended {
         /// The member that ended it, and its reason.
         reason: String,
+        /// Whether the member may come back.
+        cause: EndCause,
     },
 }
 
@@ -200,7 +202,9 @@ impl Server {
                 self.membership.heartbeat(now, statistics);
                 self.finish(now, MemberEvent::Finished(statistics));
             }
-            MembershipEvent::Ended { reason } => self.finish(now, MemberEvent::Ended { reason }),
+            MembershipEvent::Ended { reason, cause } => {
+                self.finish(now, MemberEvent::Ended { reason, cause });
+            }
         }
     }
 

@@ -6,6 +6,7 @@ use super::journal::Journal;
 use super::shard::Shard;
 use super::{MemberEvent, RESUME_PAUSE, Server, ServerEvent};
 use crate::cluster::{Load, Peer};
+use crate::membership::EndCause;
 use crate::message::{Message, Start};
 use crate::storage::{StorageEvent, StorageRequest};
 use crate::time::Instant;
@@ -241,6 +242,7 @@ impl Server {
                 reason: format!(
                     "the job is done, but the last checkpoint of server {number} cannot be written: {reason}",
                 ),
+                cause: EndCause::Failed,
             },
             None => event,
         };

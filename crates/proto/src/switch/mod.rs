@@ -14,7 +14,7 @@ pub use self::deferred::{DeferredPlane, Device, Executor, Order, Report};
 pub use self::plane::{Plane, Progress, SoftPlane, WorkerPath};
 use crate::cluster::Peer;
 use crate::dial::Dial;
-use crate::membership::{Membership, MembershipEvent};
+use crate::membership::{EndCause, Membership, MembershipEvent};
 use crate::message::{Answered, Hello, Kind, Message, Start};
 use crate::role::{Action, Link, LinkEvent, Outgoing, Role};
 use crate::server::MemberEvent;
@@ -104,9 +104,9 @@ impl<P: Plane> Switch<P> {
                 self.close();
                 self.events.push_back(MemberEvent::Finished(statistics));
             }
-            MembershipEvent::Ended { reason } => {
+            MembershipEvent::Ended { reason, cause } => {
                 self.close();
-                self.events.push_back(MemberEvent::Ended { reason });
+                self.events.push_back(MemberEvent::Ended { reason, cause });
             }
         }
         self.report_to_controller();
@@ -251,7 +251,7 @@ impl<P: Plane> Role for Switch<P> {
                 // With this plane it could not take another place either.
                 let reason = format!("switch {}: {reason}", self.number);
                 self.membership.abort(&reason);
-                self.events.push_back(MemberEvent::Ended { reason });
+                self.events.push_back(MemberEvent::Ended { reason, cause: EndCause::Failed });
             }
         }
         self.report_to_controller();

@@ -25,7 +25,7 @@ use self::session::Session;
 use crate::client::{ClientError, PullId, Pulled, Tick};
 use crate::cluster::{Cluster, Peer};
 use crate::dial::Dial;
-use crate::membership::{Membership, MembershipEvent};
+use crate::membership::{EndCause, Membership, MembershipEvent};
 use crate::message::{Hello, Kind, Message, Start, TablePage};
 use crate::role::{Action, Link, LinkEvent, Outgoing, Role};
 use crate::statistics::{Statistics, WorkerStatistics};
@@ -185,6 +185,8 @@ pub enum WorkerEvent {
     Ended {
         /// The member that ended it, and its reason.
         reason: String,
+        /// Whether the member may come back.
+        cause: EndCause,
     },
 }
 
@@ -270,9 +272,9 @@ impl Worker {
                 self.end();
                 self.events.push_back(WorkerEvent::Finished);
             }
-            MembershipEvent::Ended { reason } => {
+            MembershipEvent::Ended { reason, cause } => {
                 self.end();
-                self.events.push_back(WorkerEvent::Ended { reason });
+                self.events.push_back(WorkerEvent::Ended { reason, cause });
             }
         }
     }

@@ -30,7 +30,8 @@ fn end(harness: &mut ClusterHarness, member: Host) -> String {
     for _ in 0..100_000 {
         match harness.next_event(member) {
             Some(
-                Event::Worker(WorkerEvent::Ended { reason }) | Event::Member(MemberEvent::Ended { reason }),
+                Event::Worker(WorkerEvent::Ended { reason, .. })
+                | Event::Member(MemberEvent::Ended { reason, .. }),
             ) => {
                 return reason;
             }

@@ -17,7 +17,7 @@ use libra_client::{
     Optimizer, Outcome, Peer, Plan, Security, ServerEvent, Sizes, TableSpec,
 };
 use libra_net::ServerNode;
-use libra_proto::{MemberEvent, Statistics, SwitchStatistics, WorkerStatistics};
+use libra_proto::{EndCause, MemberEvent, Statistics, SwitchStatistics, WorkerStatistics};
 
 use super::requests::HotRequests;
 use crate::environment::SwitchSettings;
@@ -267,7 +267,7 @@ fn run_server(node: &Node, options: NodeOptions) -> Result<Receiver<MemberEvent>
             }
         });
         if let Err(error @ (NodeError::Io { .. } | NodeError::Bind { .. })) = ended {
-            let _ = last.send(MemberEvent::Ended { reason: error.to_string() });
+            let _ = last.send(MemberEvent::Ended { reason: error.to_string(), cause: EndCause::Failed });
         }
     };
     let spawned = thread::Builder::new().name("server-of-job".to_owned()).spawn(run);
@@ -275,7 +275,7 @@ fn run_server(node: &Node, options: NodeOptions) -> Result<Receiver<MemberEvent>
     loop {
         match events.recv_timeout(LOOK) {
             Ok(MemberEvent::Started { .. }) => return Ok(events),
-            Ok(MemberEvent::Ended { reason }) => return Err(switching(reason)),
+            Ok(MemberEvent::Ended { reason, .. }) => return Err(switching(reason)),
             Ok(MemberEvent::Finished(_)) | Err(RecvTimeoutError::Disconnected) => {
                 return Err(switching("the job was over before it began"));
             }

@@ -256,7 +256,7 @@ impl HotRequests {
                 self.lock().is_finished = true;
                 self.changed.notify_all();
             }
-            WorkerEvent::Ended { reason } => self.ended(&reason),
+            WorkerEvent::Ended { reason, .. } => self.ended(&reason),
             WorkerEvent::Flushed { .. }
             | WorkerEvent::Released { .. }
             | WorkerEvent::Clocks { .. }

@@ -294,7 +294,7 @@ impl SmallScopeHarness {
     fn on_event(&mut self, place: usize, event: WorkerEvent) {
         let worker = WORKERS.iter().position(|other| *other == place).expect("only workers have users");
         match (self.phase, event) {
-            (_, WorkerEvent::Ended { reason }) => panic!("worker {worker}: {reason}"),
+            (_, WorkerEvent::Ended { reason, .. }) => panic!("worker {worker}: {reason}"),
             (Phase::Starting, WorkerEvent::Started { .. })
             | (Phase::Pushing, WorkerEvent::Flushed { .. }) => self.ready[worker] = true,
             (Phase::Reading, WorkerEvent::Pulled(_, pulled)) => {

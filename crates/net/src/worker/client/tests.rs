@@ -51,10 +51,10 @@ fn commands_go_in_and_events_come_out_until_the_job_is_done() {
 fn a_controller_that_is_asked_to_ends_the_job_for_all() {
     let (controller, server, _worker, events) = cluster();
     controller.abort("enough".to_owned());
-    let Some(Err(NodeError::Ended { reason })) = controller.wait(TIMEOUT) else { panic!() };
+    let Some(Err(NodeError::Ended { reason, .. })) = controller.wait(TIMEOUT) else { panic!() };
     assert_eq!(reason, "enough");
     assert!(
-        matches!(events.recv_timeout(TIMEOUT), Ok(WorkerEvent::Ended { reason }) if reason.contains("enough"))
+        matches!(events.recv_timeout(TIMEOUT), Ok(WorkerEvent::Ended { reason, .. }) if reason.contains("enough"))
     );
     assert!(!server.join().unwrap());
 }

@@ -1,0 +1,124 @@
+//! The end of a process: signals, exit codes and the termination log.
+
+use std::fs;
+use std::net::TcpListener;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use tempfile::TempDir;
+
+use crate::process::{Member, assert_refused, controller, run, tiny_data};
+
+/// An address at which nothing listens.
+fn free_address() -> String {
+    TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().to_string()
+}
+
+fn path_in(directory: &TempDir, name: &str) -> String {
+    directory.path().join(name).to_str().unwrap().to_owned()
+}
+
+#[test]
+fn sigterm_ends_a_process_that_has_nothing_to_drain_with_75() {
+    let directory = TempDir::new().unwrap();
+    let log = path_in(&directory, "reason");
+    let arguments = ["worker", "--controller", &free_address(), "--connect-timeout", "100"];
+    let worker = Member::start(&[&arguments[..], &["--termination-log", &log]].concat());
+    worker.line_with("waiting for the cluster");
+    worker.signal("-TERM");
+    let terminated = Instant::now();
+    let (code, last) = worker.end();
+    assert_eq!((code, last.as_str()), (Some(75), "libra: terminated"));
+    assert!(terminated.elapsed() < Duration::from_secs(1), "{:?}", terminated.elapsed());
+    assert_eq!(fs::read_to_string(&log).unwrap(), "terminated\n");
+}
+
+#[test]
+fn sigterm_in_the_profile_run_ends_it_at_once() {
+    let directory = TempDir::new().unwrap();
+    let data = tiny_data(directory.path());
+    let member =
+        Member::start(&["controller", "--listen", "127.0.0.1:0", "--data", &data, "--sample", "1000000"]);
+    std::thread::sleep(Duration::from_secs(1));
+    member.signal("-TERM");
+    let terminated = Instant::now();
+    assert_eq!(member.end().0, Some(75));
+    assert!(terminated.elapsed() < Duration::from_secs(1), "{:?}", terminated.elapsed());
+}
+
+#[test]
+fn sigint_ends_a_member_with_130() {
+    let arguments = ["server", "--controller", &free_address(), "--connect-timeout", "100"];
+    let server = Member::start(&arguments);
+    server.line_with("waiting for the cluster");
+    server.signal("-INT");
+    assert_eq!(server.end(), (Some(130), "libra: interrupted".to_owned()));
+}
+
+#[test]
+fn members_that_lose_their_controller_may_be_started_again() {
+    let directory = TempDir::new().unwrap();
+    for kind in ["server", "switch", "worker"] {
+        let log = path_in(&directory, kind);
+        let arguments = [kind, "--controller", &free_address(), "--connect-timeout", "1"];
+        let output = run(&[&arguments[..], &["--termination-log", &log]].concat());
+        assert_eq!(output.status.code(), Some(75));
+        let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
+        let reason = fs::read_to_string(&log).unwrap();
+        assert_eq!(stderr.lines().next_back(), Some(format!("libra: {}", reason.trim_end()).as_str()));
+        assert_eq!(reason.lines().count(), 1, "{reason:?}");
+    }
+}
+
+#[test]
+fn a_failed_job_is_not_to_be_started_again() {
+    let directory = TempDir::new().unwrap();
+    let (ours, theirs) = (directory.path().join("ours"), directory.path().join("theirs"));
+    for place in [&ours, &theirs] {
+        fs::create_dir(place).unwrap();
+    }
+    let (data, other) = (tiny_data(&ours), tiny_data(&theirs));
+    cut_first_line(&theirs.join("tiny.train.pairs.tsv"));
+    let log = path_in(&directory, "reason");
+    let sizes = ["--workers", "1", "--servers", "1", "--switches", "0"];
+    let (controller, address) =
+        controller(&[&["--data", &data, "--termination-log", &log], &sizes[..]].concat());
+    let server = Member::start(&["server", "--controller", &address]);
+    let worker = Member::start(&["worker", "--controller", &address, "--data", &other]);
+    assert_eq!(worker.end().0, Some(1));
+    assert_eq!(server.end().0, Some(1));
+    assert_eq!(controller.end().0, Some(1));
+    let reason = fs::read_to_string(&log).unwrap();
+    assert!(reason.starts_with("the job failed: "), "{reason}");
+}
+
+fn cut_first_line(file: &Path) {
+    let text = fs::read_to_string(file).unwrap();
+    fs::write(file, text.split_once('\n').unwrap().1).unwrap();
+}
+
+#[test]
+fn the_termination_log_is_empty_after_a_job_that_is_done() {
+    let directory = TempDir::new().unwrap();
+    let data = tiny_data(directory.path());
+    let log = path_in(&directory, "reason");
+    fs::write(&log, "of an earlier run\n").unwrap();
+    let options = ["--workers", "1", "--servers", "1", "--switches", "0", "--sample", "1", "--epochs", "1"];
+    let (controller, address) =
+        controller(&[&["--data", &data, "--termination-log", &log], &options[..]].concat());
+    let server = Member::start(&["server", "--controller", &address]);
+    let worker = Member::start(&["worker", "--controller", &address]);
+    for member in [controller, server, worker] {
+        let (code, last) = member.end();
+        assert_eq!(code, Some(0), "{last}");
+    }
+    assert_eq!(fs::read_to_string(&log).unwrap(), "");
+}
+
+#[test]
+fn a_termination_log_that_cannot_be_written_is_named() {
+    let directory = TempDir::new().unwrap();
+    let log = path_in(&directory, "nowhere/reason");
+    assert_refused(&["server", "--termination-log", &log], 1, &[&log]);
+    assert_refused(&["controller", "--termination-log", &log], 1, &[&log]);
+}
