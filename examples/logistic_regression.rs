@@ -45,7 +45,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let [role, address] = &arguments[..] else { return Err("expected a role and an address".into()) };
     if role == "worker" {
-        let mut worker = Worker::join(NodeOptions::new(address.parse()?))?;
+        let mut worker = Worker::join(NodeOptions::new(address.parse::<Endpoint>()?))?;
         let first = 1_000_000 * u64::from(worker.share() + 1);
         train(&mut worker, first..first + 50_000)?;
         let loss = train(&mut worker, first + 50_000..first + 60_000)?;

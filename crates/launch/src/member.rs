@@ -1,8 +1,10 @@
 //! `libra server`, `libra switch` and `libra worker`: one member of a cluster each.
 
 use core::num::NonZero;
+use core::num::ParseIntError;
+use core::str::FromStr;
 use core::time::Duration;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::thread;
@@ -10,7 +12,7 @@ use std::thread;
 use anyhow::{Context, Result, bail};
 use clap::Args;
 use libra_models::Workload;
-use libra_net::{FaultRates, NodeOptions, ServerNode, SwitchNode, WorkerNode};
+use libra_net::{Endpoint, EndpointError, FaultRates, NodeOptions, ServerNode, SwitchNode, WorkerNode};
 use libra_proto::{MemberEvent, PROCESS_SHARDS_MAX, Peer, Restoring, ServerEvent, Statistics};
 use rustix::thread::{CpuSet, sched_setaffinity};
 
@@ -34,12 +36,16 @@ const JOB_IS_DONE: &str = "the job is done";
 /// Options of every member.
 #[derive(Args, Debug)]
 struct MemberArguments {
-    /// Address of the controller
-    #[arg(long, value_name = "IP:PORT", default_value = "127.0.0.1:7700")]
-    controller: SocketAddr,
-    /// Seconds to try to reach the controller, and the other members
-    #[arg(long, alias = "patience", value_name = "S", default_value_t = 10)]
-    connect_timeout: u64,
+    /// Place of the controller. A name is looked up for each call, and every address of it is called
+    #[arg(long, value_name = "HOST:PORT", default_value = "127.0.0.1:7700")]
+    controller: Endpoint,
+    /// Seconds to try to reach the controller at first, or `forever`
+    #[arg(long, alias = "connect-timeout", value_name = "S", default_value = "10", value_parser = parse_patience)]
+    patience: Duration,
+    /// Address by which other members reach this one, if that is none of its own, as behind NAT. Without a port, its own port; a
+    /// name is looked up once
+    #[arg(long, value_name = "HOST[:PORT]")]
+    advertise: Option<Advertised>,
     /// Prints nothing but errors
     #[arg(long)]
     quiet: bool,
@@ -65,16 +71,53 @@ impl MemberArguments {
     }
 
     fn options(&self, bars: Bars) -> Result<NodeOptions> {
-        Ok(NodeOptions {
-            connect_timeout: Duration::from_secs(self.connect_timeout),
-            security: self.security.of_member(self.controller, bars)?,
-            ..NodeOptions::new(self.controller)
-        })
+        let options = self.security.of_member(&self.controller, self.patience, bars)?;
+        let advertise = self.advertise.as_ref().map(|advertised| advertised.address(self.patience));
+        Ok(NodeOptions { advertise: advertise.transpose().context("--advertise")?, ..options })
     }
 
     fn options_with_faults(&self, faults: FaultRates, bars: Bars) -> Result<NodeOptions> {
         // Each process of a cluster draws its own faults.
         Ok(NodeOptions { faults, fault_seed: u64::from(std::process::id()), ..self.options(bars)? })
+    }
+}
+
+/// Seconds, or `forever`.
+fn parse_patience(text: &str) -> Result<Duration, ParseIntError> {
+    if text == "forever" { Ok(Duration::MAX) } else { text.parse().map(Duration::from_secs) }
+}
+
+/// A place at which others find a member.
+#[derive(Debug, Clone)]
+struct Advertised {
+    endpoint: Endpoint,
+    has_port: bool,
+}
+
+impl FromStr for Advertised {
+    type Err = EndpointError;
+
+    fn from_str(text: &str) -> Result<Self, EndpointError> {
+        let bare = text.strip_prefix('[').and_then(|rest| rest.strip_suffix(']')).unwrap_or(text);
+        // The port is not used.
+        let with_a_port = |ip: IpAddr| Endpoint::from(SocketAddr::new(ip, 1));
+        let without_port = match bare.parse() {
+            Ok(ip) => Ok(with_a_port(ip)),
+            Err(_) if !text.contains(':') => format!("{text}:1").parse(),
+            Err(_) => return Ok(Self { endpoint: text.parse()?, has_port: true }),
+        };
+        Ok(Self { endpoint: without_port?, has_port: false })
+    }
+}
+
+impl Advertised {
+    /// Returns its address, with port 0 if none was given.
+    fn address(&self, patience: Duration) -> Result<SocketAddr> {
+        let addresses = self.endpoint.resolve_within(patience)?;
+        // As members take any port of IPv4 when there is a choice.
+        let ipv4 = addresses.iter().find(|address| address.is_ipv4());
+        let address = *ipv4.or(addresses.first()).expect("a place that was found has an address");
+        Ok(SocketAddr::new(address.ip(), if self.has_port { address.port() } else { 0 }))
     }
 }
 
@@ -220,7 +263,7 @@ pub fn run_switch(arguments: &SwitchArguments) -> Result<()> {
         if options.faults != FaultRates::default() {
             bail!("datagrams of a P4 switch do not pass its agent: lose them at the workers");
         }
-        let controller = arguments.member.controller;
+        let controller = &arguments.member.controller;
         bars.line(&format!("switch: a P4 switch at {address}, waiting for the cluster at {controller}"));
         let node = SwitchNode::bind(options, None)?.with_plane(plane, wakes).at(address.into());
         let ended = node.run(|event| tell(bars, event));
@@ -230,11 +273,11 @@ pub fn run_switch(arguments: &SwitchArguments) -> Result<()> {
     }
     let listen = match arguments.listen {
         Some(address) => Some(address),
-        None => arguments.plane.listen(arguments.member.controller)?,
+        None => arguments.plane.listen(&options)?,
     };
-    let node = SwitchNode::bind(options, listen)?;
-    let (controller, address) = (arguments.member.controller, node.address());
-    let attached = arguments.plane.attach(controller, address)?;
+    let node = SwitchNode::bind(options.clone(), listen)?;
+    let (controller, address) = (&arguments.member.controller, node.address());
+    let attached = arguments.plane.attach(&options, address)?;
     bars.line(&format!("switch: at {address}, waiting for the cluster at {controller}"));
     if let Some(lacks) = node.lacks() {
         bars.line(&format!("switch: {lacks}"));

@@ -4,6 +4,7 @@ use std::net::{Ipv4Addr, SocketAddr, UdpSocket};
 
 use anyhow::{Context, Result, bail};
 use clap::{Args, ValueEnum};
+use libra_net::{NodeOptions, is_local};
 use libra_p4::Sizes;
 use libra_xdp::{Attached, Mode, PassProgram, XdpPlane, merge_arrivals};
 use serde::{Deserialize, Serialize};
@@ -92,14 +93,16 @@ impl PlaneArguments {
     }
 
     /// Returns the default address for datagrams: a plane in the kernel needs the address by which workers will call it.
-    pub fn listen(&self, controller: SocketAddr) -> Result<Option<SocketAddr>> {
+    pub fn listen(&self, options: &NodeOptions) -> Result<Option<SocketAddr>> {
         if self.plane != SwitchPlane::Xdp {
             return Ok(None);
         }
+        let controller = &options.controller;
+        let addresses = controller.resolve_within(options.connect_timeout)?;
         // No packet is sent: the system only returns which of its addresses it would send from.
         let from = || {
             let socket = UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0))?;
-            socket.connect(controller)?;
+            socket.connect(addresses.as_slice())?;
             socket.local_addr()
         };
         let address = from().with_context(|| format!("--listen is needed: no way leads to {controller}"))?;
@@ -107,11 +110,7 @@ impl PlaneArguments {
     }
 
     /// Attaches the plane in the kernel for datagrams at `address`, if that is wanted.
-    pub fn attach(
-        &self,
-        controller: SocketAddr,
-        address: SocketAddr,
-    ) -> Result<Option<(XdpPlane, Attached)>> {
+    pub fn attach(&self, options: &NodeOptions, address: SocketAddr) -> Result<Option<(XdpPlane, Attached)>> {
         if self.plane != SwitchPlane::Xdp {
             if self.interface.is_some() {
                 bail!("--interface goes with --plane xdp");
@@ -121,7 +120,9 @@ impl PlaneArguments {
         let Some(interface) = &self.interface else {
             bail!("--plane xdp needs --interface, the one that workers are reached by");
         };
-        if controller.ip().is_loopback() && interface != "lo" {
+        let controller = &options.controller;
+        let addresses = controller.resolve_within(options.connect_timeout)?;
+        if addresses.into_iter().all(is_local) && interface != "lo" {
             bail!(
                 "--controller {controller} is this machine alone: workers that come by {interface} must reach it, too"
             );

@@ -5,10 +5,11 @@ use std::fs::{self, OpenOptions};
 use std::io::{Seek, SeekFrom, Write};
 use std::net::SocketAddr;
 use std::path::PathBuf;
+use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 use clap::Args;
-use libra_net::{Security, TOKEN_VARIABLE, Token, is_local};
+use libra_net::{Endpoint, NodeOptions, Security, TOKEN_VARIABLE, Token, is_local};
 use rustix::process::{DumpableBehavior, set_dumpable_behavior};
 
 use crate::progress::Bars;
@@ -36,21 +37,25 @@ pub struct SecurityArguments {
 }
 
 impl SecurityArguments {
-    /// Returns the protection of a member whose controller is at this address.
+    /// Returns the options of a member whose controller is at this place, with its protection. Without any, addresses of other machines are
+    /// never called, also if a name comes to mean one.
     ///
     /// # Errors
-    /// A file cannot be used, or another machine is called without any protection.
-    pub fn of_member(&self, controller: SocketAddr, bars: Bars) -> Result<Security> {
+    /// A file cannot be used, or another machine is called without any protection; or the name of the controller has no address
+    /// for as long as its member is patient.
+    pub fn of_member(&self, controller: &Endpoint, patience: Duration, bars: Bars) -> Result<NodeOptions> {
+        let options = NodeOptions { connect_timeout: patience, ..NodeOptions::new(controller.clone()) };
         if let Some(security) = self.given(bars)? {
-            return Ok(security);
+            return Ok(NodeOptions { security, ..options });
         }
-        if !is_local(controller) {
+        let addresses = controller.resolve_within(patience)?;
+        if !addresses.into_iter().all(is_local) {
             bail!(
                 "the controller at {controller} is reached over a network: give the token that it has printed in {TOKEN_VARIABLE} or \
                  --token-file (or --insecure, if it was started so)"
             );
         }
-        Ok(Security::NONE)
+        Ok(NodeOptions { controller: controller.clone().on_this_machine(), ..options })
     }
 
     /// Returns the protection that was given; none without any.

@@ -37,7 +37,7 @@ fn run(part: &str, signals: &[(&str, &str)]) -> ExitStatus {
     let mut lines = BufReader::new(child.stdout.take().unwrap()).lines().map_while(Result::ok);
     for (word, signal) in signals {
         assert!(lines.any(|line| line.ends_with(word)), "no {word:?} before {signal}");
-        assert!(Command::new("kill").args([signal, &id]).status().unwrap().success());
+        assert!(Command::new("kill").args([*signal, id.as_str()]).status().unwrap().success());
     }
     child.wait().unwrap()
 }

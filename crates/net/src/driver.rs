@@ -176,7 +176,7 @@ async fn drain<R: Role, T>(
                     drain = Drain::without_datagrams();
                 }
             }
-            Output::Action(Action::Connect { link, address }) => ports.links.connect(link, address),
+            Output::Action(Action::Connect { link, to }) => ports.links.connect(link, to),
             Output::Action(Action::Send { link, message }) => ports.links.send(link, &message),
             Output::Action(Action::Admit { link, message_bytes_max }) => {
                 ports.links.admit(link, message_bytes_max);

@@ -52,6 +52,7 @@ mod blocking;
 mod datagrams;
 mod door;
 mod driver;
+mod endpoint;
 mod enquiry;
 mod faults;
 mod frames;
@@ -70,6 +71,7 @@ mod worker;
 pub use blocking::{Arrival, BlockingDoor, BlockingReader, BlockingStream};
 pub use datagrams::ReceiveBuffer;
 pub use enquiry::{Enquiry, ask_controller};
+pub use endpoint::{Endpoint, EndpointError};
 pub use faults::{FaultRates, InvalidRate};
 pub use node::{
     ControllerHandle, ControllerNode, ControllerThread, NodeError, NodeOptions, PacketTags, ServerNode,

@@ -7,7 +7,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 
-use libra_proto::{Link, LinkEvent, MESSAGE_BYTES_MAX, Message, Strangers};
+use libra_proto::{Callee, Link, LinkEvent, MESSAGE_BYTES_MAX, Message, Strangers};
 use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::sync::{Notify, mpsc};
@@ -15,6 +15,7 @@ use tokio::task::{AbortHandle, JoinSet};
 use tokio::time::Instant as Deadline;
 
 use crate::door::{Caller, FIRST_MESSAGE_MAX, Tally};
+use crate::endpoint::Endpoint;
 use crate::frames::{self, FrameReader, LENGTH_BYTES, write_frames};
 use crate::security::{Calls, refusal_of_peer};
 use crate::stream::Stream as Transport;
@@ -34,6 +35,10 @@ const RETRY_PAUSE: Duration = Duration::from_millis(100);
 /// Time for which sent data may be unacknowledged, or unread while the peer has no room, before its stream counts as broken. As long as
 /// keepalives take to notice that a peer is gone to which nothing is sent.
 const UNACKNOWLEDGED_MAX: Duration = Duration::from_secs(11);
+/// The longest time for which an address is called without an answer, before a name is looked up again.
+const ATTEMPT_MAX: Duration = Duration::from_secs(5);
+/// The longest time for which a call is repeated that its role repeats in turn.
+const CALL_MAX: Duration = Duration::from_secs(10);
 /// Time for written messages to leave at the end.
 const DRAIN_TIMEOUT: Duration = Duration::from_secs(2);
 
@@ -55,8 +60,9 @@ pub(crate) struct Links {
     tally: Arc<Tally>,
     tasks: JoinSet<()>,
     accepted: u64,
-    /// Time to try to reach a peer that does not listen yet.
-    connect_timeout: Duration,
+    /// Time to try to reach the controller at first.
+    patience: Duration,
+    has_called: bool,
     calls: Calls,
     bytes: Arc<AtomicU64>,
 }
@@ -65,7 +71,8 @@ pub(crate) struct Links {
 struct Stream {
     frames: mpsc::UnboundedSender<Vec<u8>>,
     backpressure: Arc<Backpressure>,
-    remote: SocketAddr,
+    /// The address of a caller.
+    remote: Option<SocketAddr>,
     task: Option<AbortHandle>,
 }
 
@@ -137,7 +144,7 @@ impl Backpressure {
 }
 
 impl Links {
-    pub(crate) fn new(connect_timeout: Duration) -> Self {
+    pub(crate) fn new(patience: Duration) -> Self {
         let (report, inputs) = mpsc::channel(QUEUE);
         Self {
             streams: HashMap::new(),
@@ -148,7 +155,8 @@ impl Links {
             tally: Arc::default(),
             tasks: JoinSet::new(),
             accepted: Link::ACCEPTED,
-            connect_timeout,
+            patience,
+            has_called: false,
             calls: Calls::default(),
             bytes: Arc::default(),
         }
@@ -204,27 +212,38 @@ impl Links {
         (link, input)
     }
 
-    pub(crate) fn connect(&mut self, link: Link, address: SocketAddr) {
-        let (connect_timeout, stream_task) = (self.connect_timeout, self.register(link, address));
+    pub(crate) fn connect(&mut self, link: Link, to: Callee) {
+        let (endpoint, role) = self.calls.find(to);
+        // Only the first call waits for a peer that may take long to come. Later ones are for the role to repeat.
+        let is_first = to == Callee::Controller && !core::mem::replace(&mut self.has_called, true);
+        let patience = if is_first { self.patience } else { self.patience.min(CALL_MAX) };
+        let mut stream_task = self.register(link, None);
         stream_task.backpressure.admit(MESSAGE_BYTES_MAX);
-        let (security, role) = (self.calls.security.clone(), self.calls.role_at(address));
+        let security = self.calls.security.clone();
         let task = self.tasks.spawn(async move {
             let stream = async {
-                let deadline = Deadline::now() + connect_timeout;
+                let called = Deadline::now();
                 loop {
-                    let socket = connect(address, deadline - Deadline::now()).await?;
+                    let socket = connect(&endpoint, patience.saturating_sub(called.elapsed())).await?;
+                    let remote = socket.peer_addr()?;
                     let identified = security.call(socket, role);
                     match tokio::time::timeout(FIRST_MESSAGE_MAX, identified).await {
-                        Ok(identified) => return identified,
-                        Err(_) if Deadline::now() >= deadline => return Err(io::ErrorKind::TimedOut.into()),
-                        // It listens, and does not look yet: a controller reads its data first.
+                        Ok(identified) => return identified.map(|stream| (stream, remote)),
+                        Err(_) if called.elapsed() >= patience => return Err(io::ErrorKind::TimedOut.into()),
+                        // It listens, and is too busy to look yet.
                         Err(_) => {}
                     }
                 }
             };
             match stream.await {
-                Ok(stream) => stream_task.run(stream, None).await,
-                Err(error) => drop(stream_task.report.send((link, Input::Event(end_of(&error)))).await),
+                Ok((stream, remote)) => {
+                    stream_task.remote = Some(remote);
+                    stream_task.run(stream, None).await;
+                }
+                Err(error) => {
+                    let error = io::Error::new(error.kind(), format!("{endpoint}: {error}"));
+                    drop(stream_task.report.send((link, Input::Event(end_of(&error)))).await);
+                }
             }
         });
         self.has_task(link, task);
@@ -239,7 +258,7 @@ impl Links {
             return self.tally.add(remote, "2^31 streams were accepted, and no more can be");
         };
         self.accepted = next;
-        let stream_task = self.register(link, remote);
+        let stream_task = self.register(link, Some(remote));
         if first.is_none() {
             stream_task.backpressure.admit(MESSAGE_BYTES_MAX);
         }
@@ -254,7 +273,7 @@ impl Links {
         }
     }
 
-    fn register(&mut self, link: Link, remote: SocketAddr) -> StreamTask {
+    fn register(&mut self, link: Link, remote: Option<SocketAddr>) -> StreamTask {
         // Reaps the tasks of streams that have ended: a set keeps their memory until they are joined.
         while self.tasks.try_join_next().is_some() {}
         let (frames, outbox) = mpsc::unbounded_channel();
@@ -290,7 +309,9 @@ impl Links {
     fn end(&mut self, link: Link, reason: String) {
         let Some(stream) = self.streams.remove(&link) else { return };
         stream.task.inspect(AbortHandle::abort);
-        self.tally.add(stream.remote, reason.as_str());
+        if let Some(remote) = stream.remote {
+            self.tally.add(remote, reason.as_str());
+        }
         self.ended.push_back((link, Input::Event(LinkEvent::Closed { reason })));
     }
 
@@ -310,18 +331,18 @@ impl Links {
     }
 }
 
-async fn connect(address: SocketAddr, connect_timeout: Duration) -> io::Result<TcpStream> {
-    let deadline = Deadline::now() + connect_timeout;
+async fn connect(endpoint: &Endpoint, patience: Duration) -> io::Result<TcpStream> {
+    let begun = Deadline::now();
     loop {
-        let attempt =
-            tokio::time::timeout_at(deadline.max(Deadline::now() + RETRY_PAUSE), TcpStream::connect(address));
+        let left = patience.saturating_sub(begun.elapsed());
+        let attempt = tokio::time::timeout(left.clamp(RETRY_PAUSE, ATTEMPT_MAX), endpoint.call());
         let error = match attempt.await {
             Ok(Ok(stream)) => return Ok(stream),
             Ok(Err(error)) => error,
             Err(_) => io::Error::from(io::ErrorKind::TimedOut),
         };
-        if Deadline::now() + RETRY_PAUSE >= deadline {
-            let message = format!("{error} (tried for {:.1} s)", connect_timeout.as_secs_f64());
+        if begun.elapsed() + RETRY_PAUSE >= patience {
+            let message = format!("{error} (tried for {:.1} s)", patience.as_secs_f64());
             return Err(io::Error::new(error.kind(), message));
         }
         tokio::time::sleep(RETRY_PAUSE).await;
@@ -347,7 +368,7 @@ fn end_of(error: &io::Error) -> LinkEvent {
 /// State of the task of a stream.
 struct StreamTask {
     link: Link,
-    remote: SocketAddr,
+    remote: Option<SocketAddr>,
     outbox: mpsc::UnboundedReceiver<Vec<u8>>,
     backpressure: Arc<Backpressure>,
     report: mpsc::Sender<(Link, Input)>,
@@ -395,6 +416,7 @@ impl StreamTask {
         first: Option<(Message, usize)>,
     ) {
         let Self { link, remote, outbox, backpressure, report, bytes, tally } = self;
+        let remote = remote.expect("an open stream has another end");
         if report.send((link, Input::Event(LinkEvent::Opened { remote }))).await.is_err() {
             return;
         }

@@ -29,9 +29,10 @@ use tokio::sync::mpsc;
 use crate::datagrams::DatagramSocket;
 use crate::door::{Callers, Entrance};
 use crate::driver::{Ports, drive};
+use crate::endpoint::Endpoint;
 use crate::faults::{FaultRates, Faults};
 use crate::links::Links;
-use crate::security::{Calls, Security};
+use crate::security::{Calls, Security, is_local};
 use crate::watch::watch;
 
 /// The reason for which a node could not run to the end of its job.
@@ -44,6 +45,16 @@ pub enum NodeError {
         /// The address that was asked for.
         address: SocketAddr,
         /// Error of the system.
+        source: io::Error,
+    },
+    /// The name of the controller has no address.
+    #[error("the controller {endpoint} cannot be found (tried for {:.1} s)", tried.as_secs_f64())]
+    Unknown {
+        /// The place that was given.
+        endpoint: Endpoint,
+        /// Time for which it was looked up.
+        tried: Duration,
+        /// Error of the last time.
         source: io::Error,
     },
     /// The machine refused something else.
@@ -80,6 +91,7 @@ impl NodeError {
     pub fn is_transient(&self) -> bool {
         match self {
             Self::Bind { source, .. } => source.kind() == io::ErrorKind::AddrInUse,
+            Self::Unknown { .. } => true,
             Self::Ended { cause, .. } => *cause == EndCause::Lost,
             Self::Io { .. } | Self::Data(_) | Self::Moved { .. } => false,
         }
@@ -97,10 +109,12 @@ impl NodeError {
 /// Settings that members of a cluster have in common.
 #[derive(Debug, Clone, PartialEq)]
 pub struct NodeOptions {
-    /// Address at which the controller accepts streams.
-    pub controller: SocketAddr,
-    /// Time to try to reach a peer that does not listen yet.
+    /// Place at which the controller accepts streams.
+    pub controller: Endpoint,
+    /// Time to try to reach a controller that does not listen yet.
     pub connect_timeout: Duration,
+    /// Address by which others know this member, if that is none of its own. Port 0 stands for its own port.
+    pub advertise: Option<SocketAddr>,
     /// Faults to inject into outgoing datagrams.
     pub faults: FaultRates,
     /// Seed that decides which of them.
@@ -113,11 +127,12 @@ pub struct NodeOptions {
 
 impl NodeOptions {
     /// No faults, five seconds to reach a peer, loops that sleep, and streams without protection.
-    pub fn new(controller: SocketAddr) -> Self {
+    pub fn new(controller: impl Into<Endpoint>) -> Self {
         let (connect_timeout, faults) = (Duration::from_secs(5), FaultRates::default());
         Self {
-            controller,
+            controller: controller.into(),
             connect_timeout,
+            advertise: None,
             faults,
             fault_seed: 0,
             busy_poll: Duration::ZERO,
@@ -131,19 +146,30 @@ impl NodeOptions {
 
     /// Streams of a member with these options.
     pub(crate) fn links(&self) -> Links {
-        let (security, controller) = (self.security.clone(), Some(self.controller));
+        let (security, controller) = (self.security.clone(), Some(self.controller.clone()));
         Links::new(self.connect_timeout).with_calls(Calls { security, controller })
     }
 
-    /// Any free port, of the family of addresses by which the controller is reached.
-    pub(crate) fn any_port(&self) -> SocketAddr {
-        let ip = match self.controller.ip() {
-            IpAddr::V4(ip) if ip.is_loopback() => IpAddr::V4(Ipv4Addr::LOCALHOST),
-            IpAddr::V4(_) => IpAddr::V4(Ipv4Addr::UNSPECIFIED),
-            IpAddr::V6(ip) if ip.is_loopback() => IpAddr::V6(Ipv6Addr::LOCALHOST),
-            IpAddr::V6(_) => IpAddr::V6(Ipv6Addr::UNSPECIFIED),
+    /// Any free port, of the family of addresses by which the controller is reached. Of a controller that has both it is IPv4: all
+    /// members must take the same.
+    pub(crate) fn any_port(&self) -> Result<SocketAddr, NodeError> {
+        let addresses = self.controller.resolve_within(self.connect_timeout)?;
+        let is_local = addresses.iter().all(|address| is_local(*address));
+        let ip = match (addresses.iter().any(SocketAddr::is_ipv4), is_local) {
+            (true, true) => IpAddr::V4(Ipv4Addr::LOCALHOST),
+            (true, false) => IpAddr::V4(Ipv4Addr::UNSPECIFIED),
+            (false, true) => IpAddr::V6(Ipv6Addr::LOCALHOST),
+            (false, false) => IpAddr::V6(Ipv6Addr::UNSPECIFIED),
         };
-        SocketAddr::new(ip, 0)
+        Ok(SocketAddr::new(ip, 0))
+    }
+
+    /// The address by which others know a member that listens at `own`.
+    pub(crate) fn known_as(&self, own: SocketAddr) -> SocketAddr {
+        match self.advertise {
+            Some(known) if known.port() == 0 => SocketAddr::new(known.ip(), own.port()),
+            known => known.unwrap_or(own),
+        }
     }
 }
 
@@ -352,7 +378,7 @@ impl<P: Plane> SwitchNode<P> {
     ) -> Result<Option<Statistics>, NodeError> {
         let receive_bytes =
             self.socket.receive_bytes().map_err(NodeError::io("cannot look at the socket"))?;
-        let role = Switch::with_plane(self.options.controller, self.address, receive_bytes, self.plane);
+        let role = Switch::with_plane(self.options.known_as(self.address), receive_bytes, self.plane);
         let wakes = self.wakes.map(|wakes| {
             let _context = self.runtime.enter();
             watch(wakes, Interest::READABLE)
@@ -378,7 +404,7 @@ pub(crate) fn bind_datagrams(
     options: &NodeOptions,
     address: Option<SocketAddr>,
 ) -> Result<(DatagramSocket, SocketAddr), NodeError> {
-    let address = address.unwrap_or_else(|| options.any_port());
+    let address = address.map_or_else(|| options.any_port(), Ok)?;
     let bind = |source| NodeError::Bind { address, source };
     let _context = runtime.enter();
     let socket = DatagramSocket::bind(address, options.faults()).map_err(bind)?;

@@ -13,7 +13,7 @@ use std::io;
 use std::sync::Arc;
 use std::thread;
 
-use libra_proto::{Action, Instant, Link, LinkEvent, Message, Outgoing, Role};
+use libra_proto::{Action, Callee, Instant, Link, LinkEvent, Message, Outgoing, Role};
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 use rustix::time::{ClockId, clock_gettime};
 use tokio::net::TcpListener;
@@ -359,7 +359,7 @@ impl Role for Probe {
     fn handle_start(&mut self, now: Instant) {
         self.heard_at = now + Duration::from_secs(2);
         if let (Kind::Messages(_), Some(address)) = (self.kind, self.peer) {
-            self.actions.push(Action::Connect { link: Link(1), address });
+            self.actions.push(Action::Connect { link: Link(1), to: Callee::Server(address) });
         }
     }
 

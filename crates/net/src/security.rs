@@ -17,6 +17,7 @@ use std::net::SocketAddr;
 use std::path::Path;
 use std::sync::Arc;
 
+use libra_proto::Callee;
 use tokio::net::TcpStream;
 use tokio_rustls::rustls::pki_types::ServerName;
 use tokio_rustls::rustls::{
@@ -29,6 +30,7 @@ pub use self::certificates::CertificateError;
 use self::configuration::Configurations;
 use self::roles::{Role, Roles};
 pub use self::token::{Token, TokenError};
+use crate::endpoint::Endpoint;
 use crate::stream::{Buffered, Stream, buffered};
 
 /// Variable of the environment that has the token.
@@ -235,17 +237,26 @@ pub fn is_local(address: SocketAddr) -> bool {
     address.ip().to_canonical().is_loopback()
 }
 
-/// The role at the other end of a stream that this end opens.
+/// What a member knows of those that it calls.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Calls {
     pub(crate) security: Security,
-    /// Address of the controller; all others that are called are servers.
-    pub(crate) controller: Option<SocketAddr>,
+    pub(crate) controller: Option<Endpoint>,
 }
 
 impl Calls {
-    pub(crate) fn role_at(&self, address: SocketAddr) -> Role {
-        if self.controller == Some(address) { Role::Controller } else { Role::Server }
+    /// Returns the place and the role of a process.
+    ///
+    /// # Panics
+    /// A process that knows no controller calls it.
+    pub(crate) fn find(&self, callee: Callee) -> (Endpoint, Role) {
+        match callee {
+            Callee::Controller => {
+                let controller = self.controller.clone();
+                (controller.expect("a process that calls a controller is a member"), Role::Controller)
+            }
+            Callee::Server(address) => (address.into(), Role::Server),
+        }
     }
 }
 

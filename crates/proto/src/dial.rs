@@ -1,11 +1,10 @@
 //! A stream that is opened again when it breaks.
 
-use core::net::SocketAddr;
 use core::time::Duration;
 
 use libra_dataplane::mutants::{Mutant, is_enabled};
 
-use crate::role::{Action, Link};
+use crate::role::{Action, Callee, Link};
 use crate::time::Instant;
 
 /// Pause before a stream that broke is opened again.
@@ -18,7 +17,7 @@ const ATTEMPT_MAX: Duration = Duration::from_secs(5);
 /// One end of a connection to a peer, over one stream after another.
 #[derive(Debug, Clone)]
 pub(crate) struct Dial {
-    address: SocketAddr,
+    to: Callee,
     /// The present stream, open or on its way.
     link: Option<Link>,
     is_open: bool,
@@ -44,9 +43,9 @@ impl LinkNumbers {
 }
 
 impl Dial {
-    pub(crate) fn new(address: SocketAddr) -> Self {
+    pub(crate) fn new(to: Callee) -> Self {
         Self {
-            address,
+            to,
             link: None,
             is_open: false,
             retry_at: None,
@@ -56,8 +55,8 @@ impl Dial {
         }
     }
 
-    pub(crate) fn address(&self) -> SocketAddr {
-        self.address
+    pub(crate) fn callee(&self) -> Callee {
+        self.to
     }
 
     /// Begins to open a stream.
@@ -67,7 +66,7 @@ impl Dial {
         self.is_open = false;
         self.retry_at = None;
         self.try_until(now);
-        Action::Connect { link, address: self.address }
+        Action::Connect { link, to: self.to }
     }
 
     pub(crate) fn is(&self, link: Link) -> bool {
@@ -137,8 +136,7 @@ mod tests {
     use super::*;
 
     fn lost(now: Instant) -> (Dial, LinkNumbers) {
-        let (mut dial, mut numbers) =
-            (Dial::new(SocketAddr::from(([10, 0, 0, 1], 1))), LinkNumbers::default());
+        let (mut dial, mut numbers) = (Dial::new(Callee::Controller), LinkNumbers::default());
         dial.connect(now, &mut numbers);
         dial.opened();
         assert!(dial.closed(now));

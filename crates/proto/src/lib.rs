@@ -35,7 +35,7 @@
 //! let mut controller = Controller::new(Sizes { servers: 1, switches: 0, workers: 1 }, cluster);
 //! let address = "10.0.0.1:4700".parse()?;
 //! let remote = "10.0.0.2:4700".parse()?;
-//! let mut server = Server::new(address, remote);
+//! let mut server = Server::new(remote);
 //!
 //! // The server wants a stream to the controller. Both learn that it is open, each by its own name for it.
 //! let now = Instant::from_nanos(1_000);
@@ -106,7 +106,7 @@ pub use message::{
 };
 pub use mode::Mode;
 pub use region::{ROUNDS_BEGIN_AFTER, Round, SoftRegion, acked_set, open as open_region};
-pub use role::{Action, DatagramRun, Link, LinkEvent, Outgoing, Role, Strangers};
+pub use role::{Action, Callee, DatagramRun, Link, LinkEvent, Outgoing, Role, Strangers};
 pub use server::{
     MemberEvent, MemoryLimit, RESTORING_INTERVAL, RestoreError, Restored, RestoringServer, Server,
     ServerEvent,

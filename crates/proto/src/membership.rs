@@ -8,7 +8,7 @@ use crate::authentication::{Pass, TagKind};
 use crate::cluster::{Cluster, Peer, View};
 use crate::dial::{CONNECT_TIMEOUT, Dial, LinkNumbers};
 use crate::message::{Join, Kind, Message, Rejoin, Restoring, Start, VERSION, brief};
-use crate::role::{Action, Link, LinkEvent};
+use crate::role::{Action, Callee, Link, LinkEvent};
 use crate::shared::Shared;
 use crate::statistics::Statistics;
 use crate::time::Instant;
@@ -78,14 +78,13 @@ pub(crate) struct Membership {
 
 impl Membership {
     pub(crate) fn new(
-        controller: SocketAddr,
         kind: Kind,
         stream: Option<SocketAddr>,
         datagrams: Option<SocketAddr>,
         receive_bytes: u32,
     ) -> Self {
         Self {
-            dial: Dial::new(controller),
+            dial: Dial::new(Callee::Controller),
             links: LinkNumbers::default(),
             join: Join {
                 version: VERSION,
@@ -213,7 +212,7 @@ impl Membership {
     }
 
     fn without_controller(&mut self, tried: &str, reason: &str, cause: EndCause) -> MembershipEvent {
-        let reason = format!("no connection to the controller at {}{tried}: {reason}", self.dial.address());
+        let reason = format!("no connection to the controller{tried}: {reason}");
         self.dial.hang_up();
         MembershipEvent::Ended { reason, cause }
     }

@@ -50,6 +50,15 @@ pub enum LinkEvent {
     },
 }
 
+/// A process that a role opens a stream to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Callee {
+    /// The controller, at the place that only the driver knows: names may mean another address each time.
+    Controller,
+    /// A server at this address.
+    Server(SocketAddr),
+}
+
 /// A request of a role to its driver about streams.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Action {
@@ -57,8 +66,8 @@ pub enum Action {
     Connect {
         /// Number by which the role will name it.
         link: Link,
-        /// Address to connect to.
-        address: SocketAddr,
+        /// The process to connect to.
+        to: Callee,
     },
     /// Send a message on an open stream.
     Send {

@@ -2,7 +2,6 @@
 //!
 //! A write stays when its process is killed. When its machine fails, what was not synced may be lost, in whole or in part.
 
-use core::net::SocketAddr;
 use core::time::Duration;
 
 use libra_dataplane::mutants::{Mutant, is_enabled};
@@ -165,13 +164,13 @@ impl<O: Observer> World<O> {
     }
 
     /// Starts a server that has a disk: it goes on with the shard that is there, or it is a new one, of a process with so many.
-    pub fn start_server_with_disk(&mut self, host: Host, controller: SocketAddr, shards: u16) {
+    pub fn start_server_with_disk(&mut self, host: Host, shards: u16) {
         let (own, disk) = (self.address(host), ServerDisk(self.disk(host)));
         let (server, storage) = match self.shard_on_disk(host) {
             Some(Recovered { restored, log, .. }) => {
-                (restored.finish(controller, own), ServerStorage::going_on(disk, log))
+                (restored.finish(own), ServerStorage::going_on(disk, log))
             }
-            None => (Server::new(controller, own).with_disk().among(shards), ServerStorage::new(disk)),
+            None => (Server::new(own).with_disk().among(shards), ServerStorage::new(disk)),
         };
         let lags = storage.log.as_ref().is_some_and(ShardLog::lags);
         let storage = ServerStorage { syncing: lags, ..storage };

@@ -18,10 +18,8 @@ use crate::observer::{Observer, Recorder};
 use crate::process::{Actor, AnyRole, Event};
 use crate::random::Random;
 use crate::rows::{Rows, Sums};
-use crate::world::{World, address_of};
+use crate::world::{CONTROLLER, World, address_of};
 
-/// Host of the controller.
-const CONTROLLER: Host = 0;
 /// Virtual time that anything may take, at most.
 const WAIT_TIMEOUT: Duration = Duration::from_secs(60);
 
@@ -215,11 +213,10 @@ impl ClusterHarness {
 
     /// Starts a server on a machine that has none, or where it was killed: it goes on with what is on its disk.
     pub fn start_server(&mut self, host: Host) {
-        let controller = address_of(CONTROLLER);
         if self.config.durability.needs_disk() {
-            self.world.start_server_with_disk(host, controller, 1);
+            self.world.start_server_with_disk(host, 1);
         } else {
-            let server = Server::new(controller, address_of(host));
+            let server = Server::new(address_of(host));
             self.world.start(host, AnyRole::Server(Box::new(server)));
         }
         self.gather();
@@ -227,12 +224,12 @@ impl ClusterHarness {
 
     /// Adds one more switch.
     pub fn add_switch(&mut self) -> Host {
-        self.add("switch", |own| AnyRole::Switch(Box::new(Switch::new(address_of(CONTROLLER), own, 8 << 20))))
+        self.add("switch", |own| AnyRole::Switch(Box::new(Switch::new(own, 8 << 20))))
     }
 
     /// Adds one more worker.
     pub fn add_worker(&mut self) -> Host {
-        self.add("worker", |own| AnyRole::Worker(Box::new(Worker::new(address_of(CONTROLLER), own))))
+        self.add("worker", |own| AnyRole::Worker(Box::new(Worker::new(own))))
     }
 
     /// The servers that there were at first.

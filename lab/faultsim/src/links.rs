@@ -1,16 +1,15 @@
 //! Streams between hosts of a [`World`]: they open, carry messages, wait for partitions to end, and break.
 
-use core::net::SocketAddr;
 use core::time::Duration;
 
-use libra_proto::{Instant, Link, LinkEvent, Message};
+use libra_proto::{Callee, Instant, Link, LinkEvent, Message};
 
 use crate::network::Host;
 use crate::observer::Observer;
 use crate::process::{Actor, Input, Item};
 use crate::streams::Takes;
 use crate::trace::describe_message;
-use crate::world::{Attempt, Happening, World};
+use crate::world::{Attempt, CONTROLLER, Happening, World};
 
 /// Timeout of a process that connects to a machine that does not answer at all.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(3);
@@ -20,7 +19,7 @@ const RETRY_AFTER: Duration = Duration::from_millis(400);
 const UNACKNOWLEDGED_MAX: usize = 10;
 
 impl<O: Observer> World<O> {
-    pub(crate) fn connect(&mut self, from: Host, link: Link, to: SocketAddr) {
+    pub(crate) fn connect(&mut self, from: Host, link: Link, to: Callee) {
         self.hash.event(self.now, from, 6);
         self.numbered += 1;
         let number = self.numbered;
@@ -57,12 +56,19 @@ impl<O: Observer> World<O> {
         self.put(stream, 1, 0, Item::Opened { remote });
         let opened_at = self.now + round_trip;
         self.streams.end(stream, 0).clear_at = opened_at;
-        self.schedule(opened_at, Happening::Stream { stream, end: 0, item: Item::Opened { remote: to } });
+        let remote = match to {
+            Callee::Controller => self.address(CONTROLLER),
+            Callee::Server(address) => address,
+        };
+        self.schedule(opened_at, Happening::Stream { stream, end: 0, item: Item::Opened { remote } });
     }
 
-    /// Returns the host that answers calls to an address now.
-    fn callee(&self, to: SocketAddr) -> Option<Host> {
-        let host = self.host_of(to)?;
+    /// Returns the host that answers calls to a process now.
+    fn callee(&self, to: Callee) -> Option<Host> {
+        let host = match to {
+            Callee::Controller => CONTROLLER,
+            Callee::Server(address) => self.host_of(address)?,
+        };
         Some(self.redirected.get(&host).copied().unwrap_or(host))
     }
 

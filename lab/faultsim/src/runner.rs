@@ -19,10 +19,8 @@ use crate::run::Counts;
 use crate::scenario::Scenario;
 use crate::trace::TraceWriter;
 use crate::workload::{Account, Progress, User};
-use crate::world::{Step, World};
+use crate::world::{CONTROLLER, Step, World};
 
-/// Host of the address at which members call the controller.
-pub(crate) const CONTROLLER: Host = 0;
 /// Everything that is under way when the faults are over, and everything that is begun later, is done after this long.
 ///
 /// Most of it is the 10 s after which a member that is silent is given up, once for the machine that failed last; then a

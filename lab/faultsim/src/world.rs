@@ -7,7 +7,7 @@ use core::time::Duration;
 use std::collections::{BTreeMap, VecDeque};
 
 use libra_proto::turn::{Drain, Output, RUN_DATAGRAMS_MAX};
-use libra_proto::{Action, Instant, Link, Message, Outgoing, Role, ServerEvent, StorageEvent};
+use libra_proto::{Action, Callee, Instant, Link, Message, Outgoing, Role, ServerEvent, StorageEvent};
 use libra_storage::disk::SimulatedDisk;
 
 use crate::checksum::checksum;
@@ -102,12 +102,15 @@ pub enum Step {
     Still,
 }
 
+/// Host of the address at which members call the controller.
+pub(crate) const CONTROLLER: Host = 0;
+
 /// A role wants a stream, and its first packet has not arrived yet.
 #[derive(Debug)]
 pub(crate) struct Attempt {
     pub(crate) from: Host,
     pub(crate) link: Link,
-    pub(crate) to: SocketAddr,
+    pub(crate) to: Callee,
 }
 
 /// Hosts, the network between them, and virtual time.
@@ -395,7 +398,7 @@ impl<O: Observer> World<O> {
                     }
                     outgoing.clear();
                 }
-                Output::Action(Action::Connect { link, address }) => self.connect(host, link, address),
+                Output::Action(Action::Connect { link, to }) => self.connect(host, link, to),
                 Output::Action(Action::Send { link, message }) => self.send_message(host, link, &message),
                 Output::Action(Action::Admit { link, message_bytes_max }) => {
                     self.admit(host, link, message_bytes_max);

@@ -220,7 +220,7 @@ impl Role for AckingPeer {
 
 #[cfg(test)]
 mod tests {
-    use libra_proto::{Level, Worker, WorkerCommand, WorkerEvent};
+    use libra_proto::{Callee, Level, Worker, WorkerCommand, WorkerEvent};
 
     use super::*;
     use crate::{Costs, Host, Model, PowerLaw, Setting, System, Topology};
@@ -246,7 +246,7 @@ mod tests {
         };
         let [streams, datagrams, own] = [1, 2, 3].map(|port| SocketAddr::from(([127, 0, 0, 1], port)));
         let mut others = setting.acking_peer(streams, datagrams);
-        let mut worker = Worker::new(streams, own);
+        let mut worker = Worker::new(own);
         let (mut now, mut outgoing) = (Instant::from_nanos(1), Outgoing::default());
         let (mut load, mut done, mut begun) = (setting.pushes(0).0, 0, 0);
         worker.handle_start(now);
@@ -259,7 +259,8 @@ mod tests {
             }
             while let Some(action) = worker.poll_action() {
                 match action {
-                    Action::Connect { link, address: remote } => {
+                    Action::Connect { link, to } => {
+                        let remote = if let Callee::Server(address) = to { address } else { streams };
                         worker.handle_link(now, link, LinkEvent::Opened { remote });
                     }
                     Action::Send { link, message } => others.handle_message(now, link, message),

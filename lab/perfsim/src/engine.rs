@@ -10,7 +10,7 @@ use core::net::{IpAddr, SocketAddr};
 use core::time::Duration;
 use std::collections::BTreeMap;
 
-use libra_proto::{Instant, Link, LinkEvent, WorkerCommand, WorkerEvent};
+use libra_proto::{Callee, Instant, Link, LinkEvent, WorkerCommand, WorkerEvent};
 
 use crate::cores::{Cores, Host, Pace};
 use crate::costs::{CostKind, CostModel, Costs, WakeLatency, Work};
@@ -20,6 +20,8 @@ use crate::user::User;
 use libra_faultsim::address_of;
 use libra_faultsim::{AnyRole, Event};
 
+/// The controller's process.
+pub(crate) const CONTROLLER: Pid = 0;
 /// Timers of a thread that sleeps fire at multiples of this: those of the runtime do.
 const TIMER_STEP: Duration = Duration::from_millis(1);
 
@@ -467,8 +469,12 @@ impl Engine {
                 let train = Train::of_message(bytes.len());
                 self.depart(from, to, Payload::Streamed(far, Streamed::Message(bytes)), train);
             }
-            Output::Connect { link, address } => {
-                let Some(to) = self.pid_of(address) else { return };
+            Output::Connect { link, to } => {
+                let to = match to {
+                    Callee::Controller => Some(CONTROLLER),
+                    Callee::Server(address) => self.pid_of(address),
+                };
+                let Some(to) = to else { return };
                 let train = Train::of_message(0);
                 self.depart(from, to, Payload::Streamed(link, Streamed::Message(Vec::new())), train);
             }

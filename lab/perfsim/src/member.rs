@@ -8,7 +8,8 @@ use libra_proto::turn::{
     Drain, DueTimer, Output as RoleOutput, RECEIVED_RUNS_MAX, RUN_DATAGRAMS_MAX, STREAM_INPUTS_MAX,
 };
 use libra_proto::{
-    Action, DatagramRun, Instant, Link, LinkEvent, Message, Outgoing, Role, WorkerCommand, WorkerEvent,
+    Action, Callee, DatagramRun, Instant, Link, LinkEvent, Message, Outgoing, Role, WorkerCommand,
+    WorkerEvent,
 };
 
 use crate::costs::{CostKind, CostModel, Work};
@@ -43,7 +44,7 @@ pub(crate) enum Streamed {
 pub(crate) enum Output {
     Run { to: SocketAddr, run: Run },
     Message { link: Link, bytes: Vec<u8> },
-    Connect { link: Link, address: SocketAddr },
+    Connect { link: Link, to: Callee },
     Close { link: Link },
     Event(Event),
 }
@@ -248,7 +249,7 @@ pub(crate) fn drain(
                 outgoing.clear();
                 continue;
             }
-            RoleOutput::Action(Action::Connect { link, address }) => Output::Connect { link, address },
+            RoleOutput::Action(Action::Connect { link, to }) => Output::Connect { link, to },
             RoleOutput::Action(Action::Close { link }) => Output::Close { link },
             // Messages of these members have the sizes that they have: the simulator of failures looks at bounds.
             RoleOutput::Action(Action::Admit { .. }) => continue,

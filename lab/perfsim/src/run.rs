@@ -15,7 +15,7 @@ use serde::Serialize;
 use crate::acking_peer::AckingPeer;
 use crate::cores::Host;
 use crate::costs::{CostKind, Costs, Work};
-use crate::engine::{Engine, Program};
+use crate::engine::{CONTROLLER, Engine, Program};
 use crate::fabric::{LinkCounts, LinkSpec, Place};
 use crate::member::Pid;
 use crate::recording::Recording;
@@ -25,8 +25,6 @@ use crate::user::{Done, User};
 use libra_faultsim::AnyRole;
 use libra_faultsim::address_of;
 
-/// The controller's process.
-const CONTROLLER: Pid = 0;
 /// No gradient is larger.
 const GRADIENT_MAX: f32 = 1.0;
 /// Bytes that wait for the socket of a switch at most.
@@ -317,15 +315,15 @@ fn provenance() -> Provenance {
 }
 
 fn worker(pid: Pid) -> AnyRole {
-    AnyRole::Worker(Box::new(Worker::new(address_of(CONTROLLER), address_of(pid))))
+    AnyRole::Worker(Box::new(Worker::new(address_of(pid))))
 }
 
 fn server(pid: Pid) -> AnyRole {
-    AnyRole::Server(Box::new(Server::new(address_of(CONTROLLER), address_of(pid))))
+    AnyRole::Server(Box::new(Server::new(address_of(pid))))
 }
 
 fn switch(pid: Pid) -> AnyRole {
-    AnyRole::Switch(Box::new(Switch::new(address_of(CONTROLLER), address_of(pid), RECEIVE_BYTES)))
+    AnyRole::Switch(Box::new(Switch::new(address_of(pid), RECEIVE_BYTES)))
 }
 
 /// Counters at the beginning of a measurement.

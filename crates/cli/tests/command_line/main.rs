@@ -8,6 +8,7 @@ mod durability;
 mod exit_codes;
 mod failover;
 mod jobs;
+mod names;
 mod output;
 #[allow(dead_code, reason = "some of it is only for the laboratory")]
 mod process;

@@ -38,7 +38,7 @@ impl ServerNode {
     /// Listens for workers and switches at `address`; port 0 means any free one. It has one shard.
     pub fn bind(options: NodeOptions, address: Option<SocketAddr>) -> Result<Self, NodeError> {
         let runtime = runtime()?;
-        let (listener, address) = listen(&runtime, address.unwrap_or_else(|| options.any_port()))?;
+        let (listener, address) = listen(&runtime, address.map_or_else(|| options.any_port(), Ok)?)?;
         Ok(Self {
             runtime,
             listener,
@@ -110,7 +110,8 @@ impl ServerNode {
     /// Serves until the job is done, and everything is written that is to be kept.
     pub fn run(self, on_event: impl FnMut(&ServerEvent) + Send + 'static) -> Result<Statistics, NodeError> {
         let shards = self.shards();
-        let Self { runtime, listener, address, options, data, found, row_files, .. } = self;
+        let address = self.options.known_as(self.address);
+        let Self { runtime, listener, options, data, found, row_files, .. } = self;
         let mut found = found.into_iter();
         let mut shard = || -> Result<Shard, NodeError> {
             let found = found.next();
@@ -208,7 +209,7 @@ impl Shard {
         links: Links,
         mut on_event: impl FnMut(&ServerEvent),
     ) -> Result<Statistics, NodeError> {
-        let Self { options, address, data, found, memory_limit, of_process } = self;
+        let Self { options: _, address, data, found, memory_limit, of_process } = self;
         let (events, commands) = mpsc::unbounded_channel();
         let has_disk = data.is_some();
         let mut storage = Storage::new(data, address, events);
@@ -216,10 +217,10 @@ impl Shard {
             Some(Found { recovered, disk }) => {
                 let started = storage.go_on(disk, recovered.log);
                 started.map_err(NodeError::io("cannot start the threads of the disk"))?;
-                recovered.restored.finish(options.controller, address)
+                recovered.restored.finish(address)
             }
             None => {
-                let new = Server::new(options.controller, address).among(of_process);
+                let new = Server::new(address).among(of_process);
                 let new = if has_disk { new.with_disk() } else { new };
                 match memory_limit {
                     Some(limit) => new.with_memory_limit(limit),

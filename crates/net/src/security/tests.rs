@@ -52,9 +52,9 @@ fn join(kind: Kind) -> Message {
 }
 
 fn member(house: &House, security: Security) -> Links {
-    let calls = Calls { security, controller: Some(house.address) };
+    let calls = Calls { security, controller: Some(house.address.into()) };
     let mut links = Links::new(Duration::from_secs(5)).with_calls(calls);
-    links.connect(libra_proto::Link(0), house.address);
+    links.connect(libra_proto::Link(0), Callee::Controller);
     links
 }
 
@@ -71,7 +71,11 @@ async fn closed(links: &mut Links) -> String {
     loop {
         match event(links).await {
             LinkEvent::Opened { .. } => {}
-            LinkEvent::Closed { reason } | LinkEvent::Refused { reason } => return reason,
+            // It begins with the place that was called.
+            LinkEvent::Closed { reason } | LinkEvent::Refused { reason } => {
+                let (_, reason) = reason.split_once(": ").expect("a place is named");
+                return reason.to_owned();
+            }
         }
     }
 }

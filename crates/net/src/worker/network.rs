@@ -31,7 +31,7 @@ pub(super) fn start_network(
     let links = options.links();
     let stream_bytes = links.bytes();
     let network = move || {
-        let role = Worker::new(options.controller, address);
+        let role = Worker::new(options.known_as(address));
         let role = match job {
             Some(job) => role.with_proposal(job),
             None => role,

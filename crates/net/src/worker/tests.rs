@@ -15,7 +15,6 @@ use super::ledger::OPERATIONS_BYTES_MAX;
 use super::*;
 use crate::door::{Callers, Entrance};
 use crate::driver::Ports;
-use crate::links::Links;
 use crate::node::{ControllerNode, ServerNode, listen, run_member, runtime};
 
 #[test]
@@ -110,10 +109,10 @@ impl Role for Gated {
 
 fn run_gated(options: NodeOptions, gate: Arc<Mutex<()>>) {
     let runtime = runtime().unwrap();
-    let (listener, address) = listen(&runtime, options.any_port()).unwrap();
-    let role = Gated { server: Server::new(options.controller, address), gate };
+    let (listener, address) = listen(&runtime, options.any_port().unwrap()).unwrap();
+    let role = Gated { server: Server::new(address), gate };
     let entrance = Some(Entrance::Listener(listener, Callers::Clients, crate::Security::NONE));
-    let ports = Ports { entrance, ..Ports::new(Links::new(options.connect_timeout)) };
+    let ports = Ports { entrance, ..Ports::new(options.links()) };
     runtime.block_on(run_member(role, ports, |_event| ())).unwrap();
 }
 

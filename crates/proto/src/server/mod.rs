@@ -108,9 +108,9 @@ pub struct Server {
 }
 
 impl Server {
-    /// A server that will join the cluster of a controller, and that accepts streams at `stream`. It has no disk.
-    pub fn new(controller: SocketAddr, stream: SocketAddr) -> Self {
-        Self::with(Membership::new(controller, Kind::Server, Some(stream), None, 0), None, Phase::Joining)
+    /// A server that will join a cluster, and that accepts streams at `stream`. It has no disk.
+    pub fn new(stream: SocketAddr) -> Self {
+        Self::with(Membership::new(Kind::Server, Some(stream), None, 0), None, Phase::Joining)
     }
 
     /// The same, with a disk: its driver carries out what [`ServerEvent::Storage`] asks.
@@ -145,8 +145,8 @@ impl Server {
     }
 
     /// The successor of a server that stopped.
-    fn returning(controller: SocketAddr, stream: SocketAddr, shard: Shard) -> Self {
-        let membership = Membership::new(controller, Kind::Server, Some(stream), None, 0)
+    fn returning(stream: SocketAddr, shard: Shard) -> Self {
+        let membership = Membership::new(Kind::Server, Some(stream), None, 0)
             .returning(Peer::Server(shard.number), &shard.cluster);
         let mut server = Self::with(membership, Some(shard), Phase::Returning);
         server.membership.set_restartable();

@@ -207,8 +207,8 @@ impl Restored {
         self.shard.store.rows()
     }
 
-    /// Returns the server, which will report to the controller at this address that it is back, and that it accepts streams at `stream`.
-    pub fn finish(mut self, controller: SocketAddr, stream: SocketAddr) -> Server {
+    /// Returns the server, which will report to the controller that it is back, and that it accepts streams at `stream`.
+    pub fn finish(mut self, stream: SocketAddr) -> Server {
         self.end_rows();
         let log = self.has_log();
         self.shard.journal =
@@ -218,6 +218,6 @@ impl Restored {
         if is_enabled(Mutant::PushesForgotten) {
             self.shard.pushed.clear();
         }
-        Server::returning(controller, stream, self.shard)
+        Server::returning(stream, self.shard)
     }
 }

@@ -7,7 +7,7 @@ use std::collections::VecDeque;
 
 use crate::dial::{Dial, LinkNumbers};
 use crate::message::{Message, Restoring};
-use crate::role::{Action, Link, LinkEvent, Outgoing, Role, Strangers};
+use crate::role::{Action, Callee, Link, LinkEvent, Outgoing, Role, Strangers};
 use crate::time::Instant;
 
 /// A driver hands in the progress this often.
@@ -25,10 +25,10 @@ pub struct RestoringServer {
 }
 
 impl RestoringServer {
-    /// For a server whose controller is at this address.
-    pub fn new(controller: SocketAddr) -> Self {
+    /// One that has no progress to report yet.
+    pub fn new() -> Self {
         Self {
-            dial: Dial::new(controller),
+            dial: Dial::new(Callee::Controller),
             links: LinkNumbers::default(),
             progress: None,
             actions: VecDeque::new(),

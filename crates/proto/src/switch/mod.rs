@@ -16,7 +16,7 @@ use crate::cluster::Peer;
 use crate::dial::Dial;
 use crate::membership::{EndCause, Membership, MembershipEvent};
 use crate::message::{Answered, Hello, Kind, Message, Start};
-use crate::role::{Action, Link, LinkEvent, Outgoing, Role};
+use crate::role::{Action, Callee, Link, LinkEvent, Outgoing, Role};
 use crate::server::MemberEvent;
 use crate::statistics::{Statistics, SwitchStatistics};
 use crate::time::Instant;
@@ -43,17 +43,17 @@ pub struct Switch<P = SoftPlane> {
 }
 
 impl Switch {
-    /// A switch that will join the cluster of a controller, and that takes datagrams at `datagrams`, where up to
+    /// A switch that will join a cluster, and that takes datagrams at `datagrams`, where up to
     /// `receive_bytes` of them wait until it has time.
-    pub fn new(controller: SocketAddr, datagrams: SocketAddr, receive_bytes: u32) -> Self {
-        Self::with_plane(controller, datagrams, receive_bytes, SoftPlane::default())
+    pub fn new(datagrams: SocketAddr, receive_bytes: u32) -> Self {
+        Self::with_plane(datagrams, receive_bytes, SoftPlane::default())
     }
 }
 
 impl<P: Plane> Switch<P> {
     /// A switch with another data plane than the one in software.
-    pub fn with_plane(controller: SocketAddr, datagrams: SocketAddr, receive_bytes: u32, plane: P) -> Self {
-        let mut membership = Membership::new(controller, Kind::Switch, None, Some(datagrams), receive_bytes);
+    pub fn with_plane(datagrams: SocketAddr, receive_bytes: u32, plane: P) -> Self {
+        let mut membership = Membership::new(Kind::Switch, None, Some(datagrams), receive_bytes);
         if plane.is_slow() {
             membership.set_slow_device();
         }
@@ -119,7 +119,8 @@ impl<P: Plane> Switch<P> {
         self.number = number;
         self.viewed = 0;
         self.retired = false;
-        self.servers = start.cluster.servers.iter().map(|address| Dial::new(*address)).collect();
+        self.servers =
+            start.cluster.servers.iter().map(|address| Dial::new(Callee::Server(*address))).collect();
         for dial in &mut self.servers {
             self.membership.connect(now, dial);
         }

@@ -27,7 +27,7 @@ use crate::cluster::{Cluster, Peer};
 use crate::dial::Dial;
 use crate::membership::{EndCause, Membership, MembershipEvent};
 use crate::message::{Hello, Kind, Message, Start, TablePage};
-use crate::role::{Action, Link, LinkEvent, Outgoing, Role};
+use crate::role::{Action, Callee, Link, LinkEvent, Outgoing, Role};
 use crate::statistics::{Statistics, WorkerStatistics};
 use crate::time::Instant;
 
@@ -207,10 +207,10 @@ pub struct Worker {
 }
 
 impl Worker {
-    /// A worker that will join the cluster of a controller, and that sends datagrams from `datagrams`.
-    pub fn new(controller: SocketAddr, datagrams: SocketAddr) -> Self {
+    /// A worker that will join a cluster, and that sends datagrams from `datagrams`.
+    pub fn new(datagrams: SocketAddr) -> Self {
         Self {
-            membership: Membership::new(controller, Kind::Worker, None, Some(datagrams), 0),
+            membership: Membership::new(Kind::Worker, None, Some(datagrams), 0),
             number: 0,
             servers: Vec::new(),
             starting: None,
@@ -283,7 +283,8 @@ impl Worker {
         let Peer::Worker(number) = start.you else { return };
         self.number = number;
         self.clock = Clock::behind(start.barrier);
-        self.servers = start.cluster.servers.iter().map(|address| Dial::new(*address)).collect();
+        self.servers =
+            start.cluster.servers.iter().map(|address| Dial::new(Callee::Server(*address))).collect();
         for dial in &mut self.servers {
             self.membership.connect(now, dial);
         }
@@ -306,8 +307,8 @@ impl Worker {
 
     /// The process of a server reads its disk, and can be reached only then (rule L8).
     fn wait_longer_for(&mut self, server: u16) {
-        let Some(address) = self.servers.get(usize::from(server)).map(Dial::address) else { return };
-        let shards = self.servers.iter_mut().filter(|dial| dial.address() == address);
+        let Some(callee) = self.servers.get(usize::from(server)).map(Dial::callee) else { return };
+        let shards = self.servers.iter_mut().filter(|dial| dial.callee() == callee);
         shards.for_each(Dial::wait_longer);
     }
 
@@ -366,8 +367,7 @@ impl Role for Worker {
             }
             LinkEvent::Closed { reason } | LinkEvent::Refused { reason } => {
                 if !dial.closed(now) {
-                    let address = dial.address();
-                    self.abort(&format!("no connection to server {server} at {address}: {reason}"));
+                    self.abort(&format!("no connection to server {server}: {reason}"));
                 }
             }
         }

@@ -51,7 +51,7 @@ fn shards_of(processes: &[u16]) -> tempfile::TempDir {
         let (log, mut checkpoints) = create(disk, 7, number, true).unwrap();
         drop(log);
         note_address(&directory, address(*process)).unwrap();
-        let mut server = Server::new(address(0), address(*process)).with_disk();
+        let mut server = Server::new(address(*process)).with_disk();
         server.handle_start(NOW);
         server.handle_link(NOW, Link(0), LinkEvent::Opened { remote: address(0) });
         let start =

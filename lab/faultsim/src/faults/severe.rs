@@ -6,8 +6,9 @@ use super::EXEMPTION;
 use crate::flips::{FlippedBits, Flips};
 use crate::network::Host;
 use crate::random::Random;
-use crate::runner::{CONTROLLER, Kind, ScenarioRunner, Scheduled};
+use crate::runner::{Kind, ScenarioRunner, Scheduled};
 use crate::scenario::{Fault, Target};
+use crate::world::CONTROLLER;
 
 /// Kernels give a stream up on which nothing was acknowledged for so long.
 const TIME_OUT: Duration = Duration::from_secs(11);

@@ -5,7 +5,7 @@ use core::time::Duration;
 use libra_p4::P4Plane;
 use libra_proto::{Cluster, DeferredPlane, Instant, Server, SoftPlane, Switch, Worker};
 
-use super::{BEGIN_BOUND, CONTROLLER, Kind, RESTART_PAUSE, ScenarioRunner, Scheduled};
+use super::{BEGIN_BOUND, Kind, RESTART_PAUSE, ScenarioRunner, Scheduled};
 use crate::async_device::{DelayedDevice, p4_sizes};
 use crate::network::Host;
 use crate::process::AnyRole;
@@ -76,7 +76,6 @@ impl ScenarioRunner {
 
     pub(crate) fn start(&mut self, host: Host, kind: Kind) {
         self.down.remove(&host);
-        let controller = self.world.address(CONTROLLER);
         let own = self.world.address(host);
         let role = match kind {
             Kind::Controller => AnyRole::Controller(Box::new(self.scenario.controller())),
@@ -88,7 +87,7 @@ impl ScenarioRunner {
                 return;
             }
             Kind::Server => {
-                let server = Server::new(controller, own).among(self.scenario.shards_per_server);
+                let server = Server::new(own).among(self.scenario.shards_per_server);
                 self.world.start(host, AnyRole::Server(Box::new(server)));
                 return self.bound_pages(host);
             }
@@ -100,25 +99,20 @@ impl ScenarioRunner {
                             P4Plane::new(libra_p4model::Switch::new(sizes), sizes),
                             random,
                         ));
-                        AnyRole::P4Switch(Box::new(Switch::with_plane(controller, own, RECEIVE_BYTES, plane)))
+                        AnyRole::P4Switch(Box::new(Switch::with_plane(own, RECEIVE_BYTES, plane)))
                     }
                     None => {
                         let plane = DeferredPlane::new(DelayedDevice::new(SoftPlane::default(), random));
-                        AnyRole::DelayedSwitch(Box::new(Switch::with_plane(
-                            controller,
-                            own,
-                            RECEIVE_BYTES,
-                            plane,
-                        )))
+                        AnyRole::DelayedSwitch(Box::new(Switch::with_plane(own, RECEIVE_BYTES, plane)))
                     }
                 }
             }
-            Kind::Switch => AnyRole::Switch(Box::new(Switch::new(controller, own, RECEIVE_BYTES))),
+            Kind::Switch => AnyRole::Switch(Box::new(Switch::new(own, RECEIVE_BYTES))),
             Kind::Worker => {
                 let random = self.random.fork(self.account.operations << 8 | host as u64);
                 let user = User::new(host, &self.scenario.rows, random);
                 self.departed.extend(self.users.insert(host, user));
-                let worker = Worker::new(controller, own);
+                let worker = Worker::new(own);
                 AnyRole::Worker(Box::new(match self.proposal(host) {
                     Some(job) => worker.with_proposal(job),
                     None => worker,

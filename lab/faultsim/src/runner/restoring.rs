@@ -4,7 +4,7 @@ use core::time::Duration;
 
 use libra_proto::{Instant, RESTORING_INTERVAL, Restoring, RestoringServer, Role};
 
-use super::{CONTROLLER, ScenarioRunner, Scheduled};
+use super::{ScenarioRunner, Scheduled};
 use crate::network::Host;
 use crate::process::{Actor, AnyRole};
 
@@ -57,7 +57,7 @@ impl ScenarioRunner {
             shards.iter().filter_map(|shard| self.world.restoring(*shard)).collect();
         if let Some(lasts) = lasts.filter(|_| !restoring.is_empty()) {
             self.count_fault("server reads for long");
-            let role = RestoringServer::new(self.world.address(CONTROLLER));
+            let role = RestoringServer::new();
             self.world.start(host, AnyRole::Restoring(Box::new(role)));
             if let Some(actor) = self.world.actor(host) {
                 let began = self.now();
@@ -65,10 +65,9 @@ impl ScenarioRunner {
             }
             return;
         }
-        let controller = self.world.address(CONTROLLER);
         for shard in shards {
             self.down.remove(&shard);
-            self.world.start_server_with_disk(shard, controller, self.scenario.shards_per_server);
+            self.world.start_server_with_disk(shard, self.scenario.shards_per_server);
             self.bound_pages(shard);
         }
     }

@@ -5,8 +5,8 @@ use std::collections::{BTreeMap, VecDeque};
 
 use libra_faultsim::Rows;
 use libra_proto::{
-    Action, Controller, Instant, Level, Link, LinkEvent, Message, Outgoing, PullId, Role, Server, Sizes,
-    Switch, Worker, WorkerCommand, WorkerEvent,
+    Action, Callee, Controller, Instant, Level, Link, LinkEvent, Message, Outgoing, PullId, Role, Server,
+    Sizes, Switch, Worker, WorkerCommand, WorkerEvent,
 };
 
 /// Rows of one value, both hot.
@@ -106,11 +106,11 @@ impl SmallScopeHarness {
         let cluster = libra_proto::Cluster::new(1, rows.tables(), Some(rows.plan()), hot_path);
         let sizes = Sizes { servers: 1, switches: 1, workers: 2 };
         let controller = address(CONTROLLER);
-        let switch = |place| AnyRole::Switch(Box::new(Switch::new(controller, address(place), 8 << 20)));
-        let worker = |place| AnyRole::Worker(Box::new(Worker::new(controller, address(place))));
+        let switch = |place| AnyRole::Switch(Box::new(Switch::new(address(place), 8 << 20)));
+        let worker = |place| AnyRole::Worker(Box::new(Worker::new(address(place))));
         let roles = vec![
             AnyRole::Controller(Box::new(Controller::new(sizes, cluster))),
-            AnyRole::Server(Box::new(Server::new(controller, address(SERVER)))),
+            AnyRole::Server(Box::new(Server::new(address(SERVER)))),
             switch(SWITCH),
             switch(SWITCH + 1),
             worker(WORKERS[0]),
@@ -252,7 +252,8 @@ impl SmallScopeHarness {
         }
         while let Some(action) = with_role!(&mut self.roles[place], role => role.poll_action(), None) {
             match action {
-                Action::Connect { link, address: to } => {
+                Action::Connect { link, to: Callee::Controller } => self.connect(place, link, CONTROLLER),
+                Action::Connect { link, to: Callee::Server(to) } => {
                     self.connect(place, link, usize::from(to.port() - 4000))
                 }
                 Action::Send { link, message } => {

@@ -42,7 +42,7 @@ fn records() -> Vec<Vec<u8>> {
 /// A server that was restored begins its work.
 fn begin(restored: Restored) {
     let _ = (restored.address(), restored.row_count());
-    let mut server = restored.finish(address(), address());
+    let mut server = restored.finish(address());
     server.handle_start(Instant::from_nanos(1));
     while server.poll_action().is_some() {}
     while server.poll_event().is_some() {}

@@ -115,7 +115,7 @@ fn rows_that_do_not_fit_are_refused() {
         Message::Reset(Reset { number: 1, table: 1, steps: 0 }),
         Message::Scan { number: 1, table: 1, after: None },
     ] {
-        let mut harness = ServerHarness::starting_in(Server::new(address(0), address(1)), momentum());
+        let mut harness = ServerHarness::starting_in(Server::new(address(1)), momentum());
         let worker = harness.call(Worker(1));
         assert_eq!(harness.request(worker, message.clone()), [], "{message:?}");
         assert_eq!(harness.closed, [worker], "{message:?}");
@@ -169,7 +169,7 @@ fn pages_have_each_row_once_and_rows_that_go_are_left_out() {
         rule,
         init: Init::Zero,
     });
-    let mut harness = ServerHarness::starting_in(Server::new(address(0), address(1)), cluster);
+    let mut harness = ServerHarness::starting_in(Server::new(address(1)), cluster);
     let (worker, reader) = (harness.call(Worker(1)), harness.call(Worker(2)));
     let keys: Vec<u64> = (1000..1008).map(|key| if key % 2 == 0 { 2999 - key } else { key }).collect();
     for (number, key) in (1..).zip(&keys) {

@@ -80,7 +80,7 @@ impl Disk {
             restored.record(*number, record).unwrap();
         }
         assert_eq!((restored.number(), restored.address()), (0, address(1)));
-        let mut harness = ServerHarness::of(restored.finish(address(0), address(1)));
+        let mut harness = ServerHarness::of(restored.finish(address(1)));
         let sent = harness.answers(CONTROLLER);
         let [Message::Rejoin(rejoin), more @ ..] = sent.as_slice() else { panic!("{sent:?}") };
         // The controller may not have received what it refused when it read the log (rule C11).
@@ -100,7 +100,7 @@ fn with_log() -> (ServerHarness, Disk) {
 
 /// A server with a log in a cluster like this.
 pub(super) fn with_log_in(cluster: Cluster) -> (ServerHarness, Disk) {
-    let server = Server::new(address(0), address(1)).with_disk();
+    let server = Server::new(address(1)).with_disk();
     let mut harness = ServerHarness::starting_in(server, Cluster { durability: LOG, ..cluster });
     let mut disk = Disk::default();
     // No member may call it before it could be started again.
@@ -188,7 +188,7 @@ fn a_restarted_server_serves_only_once_it_has_the_view() {
     let (mut harness, mut disk) = with_log();
     disk.serve(&mut harness, 0);
     let restored = Restored::new(&disk.state, disk.covers).unwrap();
-    let mut harness = ServerHarness::of(restored.finish(address(0), address(1)));
+    let mut harness = ServerHarness::of(restored.finish(address(1)));
     let caller = harness.call(Peer::Switch(0));
     assert_eq!((harness.answers(caller), harness.closed.as_slice()), (vec![], &[caller][..]));
 }
@@ -196,7 +196,7 @@ fn a_restarted_server_serves_only_once_it_has_the_view() {
 // rule L4
 #[test]
 fn updates_missing_in_the_shard_are_lost_and_not_added_again() {
-    let server = Server::new(address(0), address(1)).with_disk();
+    let server = Server::new(address(1)).with_disk();
     let durability =
         Durability { checkpoint_every: Some(core::time::Duration::from_secs(1)), ..Durability::NONE };
     let mut harness = ServerHarness::starting(server, durability);
@@ -276,7 +276,7 @@ fn a_failed_log_blocks_no_reply_and_restarts_at_a_checkpoint() {
 // rule L2
 #[test]
 fn rows_of_a_failed_increment_are_in_the_next_checkpoint() {
-    let server = Server::new(address(0), address(1)).with_disk();
+    let server = Server::new(address(1)).with_disk();
     let every = Some(core::time::Duration::from_secs(1));
     let durability = Durability { log: false, checkpoint_every: every, increments: 9, ..LOG };
     let mut harness = ServerHarness::starting(server, durability);
@@ -365,7 +365,7 @@ fn a_failure_of_the_checkpoint_before_is_not_that_of_the_last() {
 
 #[test]
 fn a_server_without_a_disk_aborts_a_job_that_wants_one() {
-    let mut harness = ServerHarness::starting(Server::new(address(0), address(1)), LOG);
+    let mut harness = ServerHarness::starting(Server::new(address(1)), LOG);
     let sent = harness.answers(CONTROLLER);
     let Some(Message::Abort { reason }) = sent.last() else { panic!("{sent:?}") };
     assert!(reason.contains("--state-dir"), "{reason}");
@@ -374,7 +374,7 @@ fn a_server_without_a_disk_aborts_a_job_that_wants_one() {
 // rule L2
 #[test]
 fn a_checkpoint_is_throttled_while_the_server_serves() {
-    let server = Server::new(address(0), address(1)).with_disk();
+    let server = Server::new(address(1)).with_disk();
     // Of a row of two values, 16 bytes with its key.
     let mut harness =
         ServerHarness::starting(server, Durability { checkpoint_bytes_per_second: 1600, ..LOG });

@@ -85,7 +85,7 @@ fn a_server_numbers_checkpoints_above_one_that_was_passed_over() {
     let (harness, disk) = with_log_in(testing::cluster(4));
     let mut restored = Restored::new(&disk.state, disk.covers).unwrap();
     restored.passed_over(5);
-    let mut again = ServerHarness::of(restored.finish(address(0), address(1)));
+    let mut again = ServerHarness::of(restored.finish(address(1)));
     again.send(CONTROLLER, Message::View(harness.view().into()));
     again.send(CONTROLLER, Message::Finish);
     assert_eq!(begun(&again), 6);
@@ -94,7 +94,7 @@ fn a_server_numbers_checkpoints_above_one_that_was_passed_over() {
 // rule L1
 #[test]
 fn records_read_but_not_durable_are_not_answered() {
-    let server = Server::new(address(0), address(1)).with_disk();
+    let server = Server::new(address(1)).with_disk();
     let mut harness = ServerHarness::starting(server, LOG);
     let mut disk = Disk::default();
     disk.serve(&mut harness, 0);
@@ -107,7 +107,7 @@ fn records_read_but_not_durable_are_not_answered() {
     let (number, record) = &disk.records[0];
     restored.record(*number, record).unwrap();
     restored.durable_up_to(0);
-    let mut again = ServerHarness::of(restored.finish(address(0), address(1)));
+    let mut again = ServerHarness::of(restored.finish(address(1)));
     again.answers(CONTROLLER);
     again.send(CONTROLLER, Message::View(harness.view().into()));
     assert_eq!(again.answers(CONTROLLER), [], "it acts on the view when the log has all before it");

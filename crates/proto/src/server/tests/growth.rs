@@ -30,8 +30,7 @@ fn third_gradient() -> RowLifecycle {
 }
 
 fn with_disk(durability: Durability, growth: RowLifecycle) -> (ServerHarness, Disk) {
-    let mut harness =
-        ServerHarness::growing(Server::new(address(0), address(1)).with_disk(), durability, growth);
+    let mut harness = ServerHarness::growing(Server::new(address(1)).with_disk(), durability, growth);
     let mut disk = Disk::default();
     disk.serve(&mut harness, 0);
     assert!(matches!(harness.answers(CONTROLLER).last(), Some(Message::Viewed { number: 1 })));
@@ -136,7 +135,7 @@ fn the_owner_of_a_row_that_went_is_told() {
 fn a_row_of_the_plan_does_not_go_by_age_or_use() {
     for eviction in [Eviction::Idle { steps: 2 }, Eviction::LeastUsed { rows_max: 2, half_life: 1000 }] {
         let mut harness =
-            ServerHarness::growing(Server::new(address(0), address(1)), Durability::NONE, evicting(eviction));
+            ServerHarness::growing(Server::new(address(1)), Durability::NONE, evicting(eviction));
         let worker = harness.call(Peer::Worker(1));
         let switch = harness.call(Peer::Switch(0));
         harness.adopt(switch, 1);
@@ -156,8 +155,7 @@ fn a_row_of_the_plan_does_not_go_by_age_or_use() {
 // rule G1
 #[test]
 fn gradients_that_make_no_row_are_acknowledged_and_counted_once() {
-    let mut harness =
-        ServerHarness::growing(Server::new(address(0), address(1)), Durability::NONE, third_gradient());
+    let mut harness = ServerHarness::growing(Server::new(address(1)), Durability::NONE, third_gradient());
     let worker = harness.call(Peer::Worker(1));
     let switch = harness.call(Peer::Switch(0));
     harness.adopt(switch, 1);

@@ -48,7 +48,7 @@ pub(super) struct ServerHarness {
 impl ServerHarness {
     /// A server of a cluster in which switch 0 holds the region since view 1.
     pub(super) fn new() -> Self {
-        let mut harness = Self::starting(Server::new(address(0), address(1)), Durability::NONE);
+        let mut harness = Self::starting(Server::new(address(1)), Durability::NONE);
         assert_eq!(harness.answers(CONTROLLER).last(), Some(&Message::Viewed { number: 1 }));
         harness
     }

@@ -14,7 +14,7 @@ const ROUNDS: [&[i32]; 5] = [&[1, 3, -2], &[4, 4], &[3, -3], &[2], &[-1, -1, -1]
 fn harness(rule: UpdateRule) -> ServerHarness {
     let mut cluster: Cluster = testing::cluster(4);
     cluster.tables[0].rule = rule;
-    ServerHarness::starting_in(Server::new(address(0), address(1)), cluster)
+    ServerHarness::starting_in(Server::new(address(1)), cluster)
 }
 
 /// The row as the optimizer makes it of sums of rounds.

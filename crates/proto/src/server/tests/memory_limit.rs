@@ -32,7 +32,7 @@ fn cluster(durability: Durability) -> Cluster {
 }
 
 fn start(limit: Option<MemoryLimit>, durability: Durability) -> (ServerHarness, Disk) {
-    let server = Server::new(address(0), address(1)).with_disk();
+    let server = Server::new(address(1)).with_disk();
     let server = match limit {
         Some(limit) => server.with_memory_limit(limit),
         None => server,
@@ -180,8 +180,7 @@ fn on_a_full_disk_rows_stay_in_memory() {
 
 #[test]
 fn a_limit_below_what_is_needed_is_refused_with_what_is() {
-    let server =
-        Server::new(address(0), address(1)).with_memory_limit(limit(1_000, SimulatedBlockFile::default()));
+    let server = Server::new(address(1)).with_memory_limit(limit(1_000, SimulatedBlockFile::default()));
     let mut harness = ServerHarness::starting_in(server, cluster(Durability::NONE));
     let sent = harness.answers(CONTROLLER);
     let Some(Message::Abort { reason }) = sent.last() else { panic!("{sent:?}") };

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use super::harness::{CONTROLLER, ServerHarness, address, contents, drained, push, values};
 use crate::cluster::{Ownership, Peer, View};
 use crate::message::{AckedSet, Committed, Drained, Message, RoundContents, SlotValues};
-use crate::role::{Action, Link, LinkEvent, Role};
+use crate::role::{Action, Callee, Link, LinkEvent, Role};
 use crate::server::tests::harness::NOW;
 
 use Peer::{Switch, Worker};
@@ -178,9 +178,9 @@ fn a_server_without_controller_sends_the_next_one_its_state() {
     let due = harness.server.poll_timeout().unwrap();
     assert!(due.since(NOW) <= core::time::Duration::from_millis(100));
     harness.server.handle_timeout(due);
-    let Some(Action::Connect { link, address: to }) = harness.server.poll_action() else { panic!() };
-    assert_eq!(to, address(0));
-    harness.server.handle_link(due, link, LinkEvent::Opened { remote: to });
+    let Some(Action::Connect { link, to }) = harness.server.poll_action() else { panic!() };
+    assert_eq!(to, Callee::Controller);
+    harness.server.handle_link(due, link, LinkEvent::Opened { remote: address(0) });
     let Some(Action::Send { message: Message::Rejoin(rejoin), .. }) = harness.server.poll_action() else {
         panic!()
     };

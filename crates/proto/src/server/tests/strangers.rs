@@ -91,7 +91,7 @@ fn strangers_are_counted_and_told_of_when_their_number_doubles() {
 fn a_caller_shows_the_pass_that_it_was_given() {
     let secret = Secret::new([5; 32]);
     let cluster = Cluster { secret: Some(secret.clone()), ..testing::cluster(4) };
-    let mut harness = ServerHarness::starting_in(crate::server::Server::new(address(0), address(1)), cluster);
+    let mut harness = ServerHarness::starting_in(crate::server::Server::new(address(1)), cluster);
     harness.send(super::harness::CONTROLLER, Message::View(harness.view().into()));
     let mut call = |from, pass| {
         let hello = Hello { pass, instance: JOB.into(), from, to: 0, answered: Answered::default() };

@@ -54,7 +54,7 @@ impl Owner {
     /// One switch and one server, and the workers of the crowd.
     fn new(crowd: Crowd, hot_rows: u64) -> Result<Self> {
         let (controller, at) = (address(0), address(1));
-        let role = Switch::new(controller, at, 8 << 20);
+        let role = Switch::new(at, 8 << 20);
         let mut owner = Self { role, now: Instant::ZERO + Duration::from_secs(1), crowd };
         owner.role.handle_start(owner.now);
         let to_controller = owner.opened()?;
@@ -85,8 +85,8 @@ impl Owner {
     /// Lets the next stream that it opens be open.
     fn opened(&mut self) -> Result<Link> {
         while let Some(action) = self.role.poll_action() {
-            if let Action::Connect { link, address } = action {
-                self.role.handle_link(self.now, link, LinkEvent::Opened { remote: address });
+            if let Action::Connect { link, .. } = action {
+                self.role.handle_link(self.now, link, LinkEvent::Opened { remote: address(0) });
                 return Ok(link);
             }
         }
