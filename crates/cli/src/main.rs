@@ -23,6 +23,7 @@ mod checkpoint;
 mod config_file;
 mod controller;
 mod doctor;
+mod environment;
 mod laboratory;
 mod p4;
 mod plan;
@@ -35,6 +36,8 @@ use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 use libra_launch::{exit, interrupt, member, plane, security};
 use mimalloc::MiMalloc;
 
+use self::environment::Environment;
+
 /// Messages are so large that the system's allocator returns them to the kernel when they are freed; it then maps and clears their
 /// pages again for each.
 #[global_allocator]
@@ -44,6 +47,10 @@ static ALLOCATOR: MiMalloc = MiMalloc;
 ///
 /// Without a cluster at hand, `libra train` starts one on this machine and trains on built-in data.
 /// Over several machines, start one `controller`, then `server`s, `switch`es and `worker`s that join it, in any order.
+///
+/// An option may also be in the environment, as LIBRA_STATE_DIR for --state-dir, or in a file (--config).
+///
+/// Exit codes: 0 done; 1 failed, and would fail again; 2 the command line is wrong; 75 start it again; 130 SIGINT; 143 a second SIGTERM.
 #[derive(Parser)]
 #[command(name = "libra", version, max_term_width = 100, args_override_self = true)]
 struct Cli {
@@ -115,10 +122,14 @@ fn main() -> ExitCode {
     exit::end("libra", result)
 }
 
-/// Parses the command line, with the options of a `--config` file before those typed by the user, so that the latter win.
+/// Parses the command line. What is typed goes before what is in the environment, and that before what is in a `--config` file.
 fn parse() -> anyhow::Result<Cli> {
     let typed: Vec<_> = std::env::args_os().collect();
-    let arguments = config_file::expand(&Cli::command(), typed)?;
-    let matches = Cli::command().get_matches_from(arguments);
+    let variable = |key: &str| std::env::var_os(key);
+    let environment =
+        Environment::read(&Cli::command(), &typed, variable).unwrap_or_else(|error| error.exit());
+    let arguments = config_file::expand(&Cli::command(), environment.expand(typed))?;
+    let matches = Cli::command().try_get_matches_from(arguments);
+    let matches = matches.unwrap_or_else(|error| environment.explain(error).exit());
     Ok(Cli::from_arg_matches(&matches).unwrap_or_else(|error| error.exit()))
 }

@@ -5,6 +5,7 @@
 mod checkpoints;
 mod doctor;
 mod durability;
+mod environment;
 mod exit_codes;
 mod failover;
 mod jobs;

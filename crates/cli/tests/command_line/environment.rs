@@ -1,0 +1,53 @@
+//! Options in the environment, of the real processes.
+
+use std::fs;
+use std::process::Output;
+
+use tempfile::TempDir;
+
+use crate::process::libra;
+
+fn run(arguments: &[&str], variables: &[(&str, &str)]) -> Output {
+    libra(arguments).envs(variables.iter().copied()).output().unwrap()
+}
+
+fn stderr(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stderr).into_owned()
+}
+
+#[test]
+fn options_are_typed_or_in_the_environment_or_in_a_file() {
+    let directory = TempDir::new().unwrap();
+    let file = directory.path().join("options.toml");
+    fs::write(&file, "controller = \"127.0.0.1:1\"\npatience = 1\nquiet = true\n").unwrap();
+    let in_file = ["worker", "--config", file.to_str().unwrap()];
+    let called = |arguments: &[&str], variables: &[(&str, &str)]| {
+        let output = run(arguments, variables);
+        assert_eq!(output.status.code(), Some(75), "{}", stderr(&output));
+        stderr(&output)
+    };
+    let of_file = called(&in_file, &[]);
+    assert!(of_file.contains("127.0.0.1:1:") && of_file.contains("tried for 1.0 s"), "{of_file}");
+    let variables = [("LIBRA_CONTROLLER", "127.0.0.1:2"), ("LIBRA_PATIENCE", "2")];
+    let of_environment = called(&in_file, &variables);
+    assert!(of_environment.contains("127.0.0.1:2:"), "{of_environment}");
+    assert!(of_environment.contains("tried for 2.0 s"), "{of_environment}");
+    let typed = called(&[&in_file[..], &["--controller", "127.0.0.1:3"]].concat(), &variables);
+    assert!(typed.contains("127.0.0.1:3:") && typed.contains("tried for 2.0 s"), "{typed}");
+}
+
+#[test]
+fn a_bad_variable_is_named_and_a_secret_is_never_shown() {
+    let output = run(&["server"], &[("LIBRA_CONTROLLER", "nowhere")]);
+    assert_eq!(output.status.code(), Some(2));
+    assert!(stderr(&output).contains("'nowhere' for 'LIBRA_CONTROLLER'"), "{}", stderr(&output));
+    let output = run(&["server"], &[("LIBRA_QUIET", "maybe")]);
+    assert_eq!(output.status.code(), Some(2));
+    assert!(stderr(&output).contains("LIBRA_QUIET"), "{}", stderr(&output));
+    let secret = "libra1_secret";
+    for arguments in [&["server", "--help"][..], &["server", "--patience", "x"], &["server"]] {
+        let output = run(arguments, &[("LIBRA_TOKEN", secret)]);
+        let text = stderr(&output) + &String::from_utf8_lossy(&output.stdout);
+        assert!(!text.contains(secret), "{text}");
+    }
+}
