@@ -245,7 +245,10 @@ mod tests {
 
     fn tree() -> Tree {
         Tree::of(&[
-            (INTERRUPT, "pub const EXIT_CODE: u8 = 131;"),
+            (
+                EXIT,
+                "/// Interrupted by a signal. And more.\npub const INTERRUPTED: u8 = 131;\nstatic LOG: u8 = 1;\n",
+            ),
             ("crates/net/src/a.rs", CODE),
             ("crates/net/tests/b.rs", CODE),
             ("lab/paper/src/c.rs", CODE),
@@ -264,8 +267,8 @@ mod tests {
     }
 
     #[test]
-    fn the_exit_code_of_an_interrupt_is_read() {
-        assert!(page(&tree()).expect("the sources are Rust").contains("**131**: interrupted"));
+    fn exit_codes_are_read() {
+        assert!(page(&tree()).expect("the sources are Rust").contains("**131**: Interrupted by a signal. |"));
         assert!(page(&Tree::of(&[])).is_err());
     }
 

@@ -15,7 +15,7 @@ use serde::Serialize;
 use crate::acking_peer::AckingPeer;
 use crate::cores::Host;
 use crate::costs::{CostKind, Costs, Work};
-use crate::engine::{CONTROLLER, Engine, Program};
+use crate::engine::{Engine, Program};
 use crate::fabric::{LinkCounts, LinkSpec, Place};
 use crate::member::Pid;
 use crate::recording::Recording;

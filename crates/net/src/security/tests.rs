@@ -71,10 +71,10 @@ async fn closed(links: &mut Links) -> String {
     loop {
         match event(links).await {
             LinkEvent::Opened { .. } => {}
-            // It begins with the place that was called.
             LinkEvent::Closed { reason } | LinkEvent::Refused { reason } => {
-                let (_, reason) = reason.split_once(": ").expect("a place is named");
-                return reason.to_owned();
+                // Without the place that was called, if it was never open.
+                let called = reason.split_once(": ").filter(|(place, _)| place.parse::<SocketAddr>().is_ok());
+                return called.map_or(reason.as_str(), |(_, reason)| reason).to_owned();
             }
         }
     }

@@ -53,7 +53,7 @@ impl RegionCost {
 impl Owner {
     /// One switch and one server, and the workers of the crowd.
     fn new(crowd: Crowd, hot_rows: u64) -> Result<Self> {
-        let (controller, at) = (address(0), address(1));
+        let at = address(1);
         let role = Switch::new(at, 8 << 20);
         let mut owner = Self { role, now: Instant::ZERO + Duration::from_secs(1), crowd };
         owner.role.handle_start(owner.now);
