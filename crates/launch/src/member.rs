@@ -116,7 +116,7 @@ impl Advertised {
         let addresses = self.endpoint.resolve_within(patience)?;
         // As members take any port of IPv4 when there is a choice.
         let ipv4 = addresses.iter().find(|address| address.is_ipv4());
-        let address = *ipv4.or(addresses.first()).expect("a place that was found has an address");
+        let address = *ipv4.or_else(|| addresses.first()).expect("a place that was found has an address");
         Ok(SocketAddr::new(address.ip(), if self.has_port { address.port() } else { 0 }))
     }
 }

@@ -64,7 +64,7 @@ fn announce(
 ) -> io::Result<()> {
     let runtime = runtime().map_err(io::Error::other)?;
     let (commands, inbox) = mpsc::unbounded_channel();
-    let role = RestoringServer::new();
+    let role = RestoringServer::default();
     let look = async {
         // Most are done before the first look.
         let mut notice_in = Duration::ZERO;

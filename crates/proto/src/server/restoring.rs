@@ -24,9 +24,9 @@ pub struct RestoringServer {
     actions: VecDeque<Action>,
 }
 
-impl RestoringServer {
-    /// One that has no progress to report yet.
-    pub fn new() -> Self {
+/// One that has no progress to report yet.
+impl Default for RestoringServer {
+    fn default() -> Self {
         Self {
             dial: Dial::new(Callee::Controller),
             links: LinkNumbers::default(),
@@ -34,7 +34,9 @@ impl RestoringServer {
             actions: VecDeque::new(),
         }
     }
+}
 
+impl RestoringServer {
     fn send_progress(&mut self) {
         if let (Some(progress), Some(link)) = (self.progress, self.dial.open_link()) {
             self.actions.push_back(Action::Send { link, message: Message::Restoring(progress) });

@@ -57,7 +57,7 @@ impl ScenarioRunner {
             shards.iter().filter_map(|shard| self.world.restoring(*shard)).collect();
         if let Some(lasts) = lasts.filter(|_| !restoring.is_empty()) {
             self.count_fault("server reads for long");
-            let role = RestoringServer::new();
+            let role = RestoringServer::default();
             self.world.start(host, AnyRole::Restoring(Box::new(role)));
             if let Some(actor) = self.world.actor(host) {
                 let began = self.now();

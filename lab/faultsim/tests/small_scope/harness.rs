@@ -105,7 +105,6 @@ impl SmallScopeHarness {
         hot_path.entries_max = 1;
         let cluster = libra_proto::Cluster::new(1, rows.tables(), Some(rows.plan()), hot_path);
         let sizes = Sizes { servers: 1, switches: 1, workers: 2 };
-        let controller = address(CONTROLLER);
         let switch = |place| AnyRole::Switch(Box::new(Switch::new(address(place), 8 << 20)));
         let worker = |place| AnyRole::Worker(Box::new(Worker::new(address(place))));
         let roles = vec![
