@@ -1,18 +1,22 @@
 //! `libra controller`: gathers a cluster, runs one job on it, prints its report.
 
 use std::net::SocketAddr;
-use std::time::Instant;
+use std::sync::mpsc::RecvTimeoutError;
+use std::thread;
+use std::time::{Duration, Instant};
 
-use anyhow::Result;
+use anyhow::{Context, Result};
 use clap::{Args, ValueEnum};
-use libra_client::{Controller, ControllerCommand, ControllerEvent, JobSpec, Outcome, PacketTags};
+use libra_client::{Controller, ControllerCommand, ControllerEvent, JobSpec, Outcome, PacketTags, Sizes};
 use serde_json::json;
+use tokio::sync::mpsc::UnboundedSender;
 
 use libra_launch::event_log::EventLog;
 use libra_launch::exit::ExitArguments;
 use libra_launch::interrupt;
 use libra_launch::job::{Job, JobArguments, failure};
 use libra_launch::notices::news;
+use libra_launch::progress::Bars;
 use libra_launch::security::SecurityArguments;
 
 /// Gathers a cluster, runs one job on it and prints its report.
@@ -84,11 +88,83 @@ pub(crate) fn run(arguments: &Arguments) -> Result<()> {
         let outcome = serve(arguments, controller.with_tables_of_workers(), &spec, |_event| ())?;
         return arguments.job.report_counts(&outcome, started);
     }
-    let job = Job::prepare(&arguments.job, arguments.switches, address)?;
-    let mut events = EventLog::default();
-    let outcome = serve(arguments, controller, &job.spec, |event| events.note(event))?;
+    let (job, outcome, events) = serve_model(arguments, controller)?;
     let more = json!({ "command": "controller", "switches": arguments.switches });
     arguments.job.report(&job, &outcome, &events, started, more)
+}
+
+/// Members of a cluster whose controller is gone call at the address of it ten times a second. Those that come later, since their machines
+/// are slower, are answered, too, but the data is read for nothing then.
+const CALLS_WITHIN: Duration = Duration::from_millis(500);
+
+/// Runs the job of a model to its end. The controller answers members at once: should they have a job already, it goes on, and its data is
+/// read for the report alone.
+fn serve_model(arguments: &Arguments, controller: Controller) -> Result<(Job, Outcome, EventLog)> {
+    arguments.job.begin()?;
+    let (bars, address, switches) = (arguments.job.bars(), controller.address(), arguments.switches);
+    let (ask, commands) = tokio::sync::mpsc::unbounded_channel();
+    abort_when_interrupted(ask.clone());
+    let (takes_over, taken_over) = std::sync::mpsc::channel();
+    let serving = thread::Builder::new().name("controller".to_owned()).spawn(move || {
+        let mut events = EventLog::default();
+        let outcome = controller.run_awaiting_job(commands, |event| {
+            events.note(event);
+            tell(bars, event);
+            if *event == ControllerEvent::TakesOver {
+                // The receiver does not wait for ever.
+                let _ = takes_over.send(());
+            }
+        });
+        (outcome, events)
+    });
+    let serving = serving.context("cannot start a thread for the controller")?;
+    let prepared = match taken_over.recv_timeout(CALLS_WITHIN) {
+        Err(RecvTimeoutError::Timeout) => match Job::prepare(&arguments.job, switches, address) {
+            Ok(job) => {
+                tell_sizes(bars, address, job.spec.sizes);
+                let cluster = Box::new(job.spec.cluster());
+                // A controller that has ended is asked for its reason below.
+                let _ = ask.send(ControllerCommand::Describe { sizes: job.spec.sizes, cluster });
+                Some(job)
+            }
+            // The job that runs does not need it.
+            Err(_) if taken_over.try_recv().is_ok() => None,
+            Err(error) => {
+                let _ = ask.send(ControllerCommand::Abort { reason: format!("{error:#}") });
+                // It tells those that have come.
+                let _ = serving.join();
+                return Err(error);
+            }
+        },
+        Ok(()) | Err(RecvTimeoutError::Disconnected) => None,
+    };
+    let (outcome, events) = serving.join().expect("the thread of the controller does not panic");
+    let outcome = outcome.map_err(failure)?;
+    let job = match prepared {
+        Some(job) => job,
+        None => Job::of_running(&arguments.job, switches, address, outcome.plan.as_deref().cloned())?,
+    };
+    Ok((job, outcome, events))
+}
+
+/// Members would look for a controller that is only gone; one that ends the job notifies them.
+fn abort_when_interrupted(ask: UnboundedSender<ControllerCommand>) {
+    interrupt::on_first(move || {
+        let _ = ask.send(ControllerCommand::Abort { reason: "the controller was interrupted".to_owned() });
+    });
+}
+
+fn tell(bars: Bars, event: &ControllerEvent) {
+    if let Some(news) = news(event) {
+        bars.line(&format!("controller: {news}"));
+    }
+}
+
+fn tell_sizes(bars: Bars, address: SocketAddr, sizes: Sizes) {
+    let Sizes { servers, switches, workers } = sizes;
+    bars.line(&format!(
+        "controller: at {address}, waiting for {servers} servers, {switches} switches, {workers} workers"
+    ));
 }
 
 /// Runs a job to its end.
@@ -99,20 +175,12 @@ fn serve(
     mut on_event: impl FnMut(&ControllerEvent),
 ) -> Result<Outcome> {
     let (bars, sizes, address) = (arguments.job.bars(), spec.sizes, controller.address());
-    bars.line(&format!(
-        "controller: at {address}, waiting for {} servers, {} switches, {} workers",
-        sizes.servers, sizes.switches, sizes.workers
-    ));
+    tell_sizes(bars, address, sizes);
     let (ask, commands) = tokio::sync::mpsc::unbounded_channel();
-    // Members would look for a controller that is only gone; one that ends the job notifies them.
-    interrupt::on_first(move || {
-        let _ = ask.send(ControllerCommand::Abort { reason: "the controller was interrupted".to_owned() });
-    });
+    abort_when_interrupted(ask);
     let outcome = controller.run(sizes, spec.cluster(), commands, |event| {
         on_event(event);
-        if let Some(news) = news(event) {
-            bars.line(&format!("controller: {news}"));
-        }
+        tell(bars, event);
     });
     outcome.map_err(failure)
 }

@@ -18,7 +18,7 @@ use self::local::Local;
 use self::recorders::Recorders;
 use libra_launch::arguments::{FaultArguments, parse_bytes};
 use libra_launch::event_log::FaultKind;
-use libra_launch::fault_schedule::{Kill, Moment, Target};
+use libra_launch::fault_schedule::{Moment, Target, TargetAt};
 use libra_launch::job::{Job, JobArguments};
 
 /// Kind of switch that aggregates the hot rows.
@@ -72,7 +72,7 @@ struct FaultSchedule {
     standby: u16,
     /// Kills a switch, that long after training began: `switch@10s`; several with commas between
     #[arg(long, value_name = "SWITCH@TIME", value_delimiter = ',')]
-    kill: Vec<Kill>,
+    kill: Vec<TargetAt>,
     /// Moves what a switch holds to another, that long after training began: `10s`; several with commas between
     #[arg(long, value_name = "TIME", value_delimiter = ',')]
     migrate: Vec<Moment>,
@@ -113,6 +113,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<()> {
             "--log, --checkpoint-every and --restore-from need --state-dir DIR, where servers keep logs and checkpoints"
         );
     }
+    arguments.job.begin()?;
     let mut job = Job::prepare(&arguments.job, switches, SocketAddr::from((Ipv4Addr::LOCALHOST, 0)))?;
     if arguments.state_dir.is_some() {
         job.spec.durability.checkpoint_every.get_or_insert(CHECKPOINT_EVERY);

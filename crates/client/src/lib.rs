@@ -47,7 +47,8 @@ mod widths;
 pub use controller::StartError;
 pub use libra_net::{
     Accepted, ControllerHandle, ControllerNode as Controller, ControllerThread, Endpoint, FaultRates,
-    NodeError, NodeOptions, PacketTags, Security, TOKEN_VARIABLE, Token, TokenError, WorkerClient, WorkerNode as Worker,
+    NodeError, NodeOptions, PacketTags, Security, TOKEN_VARIABLE, Token, TokenError, WorkerClient,
+    WorkerNode as Worker,
 };
 pub use libra_plan::{
     Budget, DEFAULT_HEADROOM_BITS, Frequencies, Invalid, Plan, Provenance, SLOT_BYTES, ShapeError, TableShape,

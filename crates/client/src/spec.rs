@@ -112,7 +112,8 @@ impl JobSpec {
         if self.mode == (Mode::Ssp { staleness: 0 }) {
             return Err(SpecError::Staleness);
         }
-        let begun = Cluster { servers: vec![([0, 0, 0, 0], 0).into(); servers.into()], ..self.cluster() };
+        let mut begun = self.cluster();
+        begun.view.servers = vec![([0, 0, 0, 0], 0).into(); servers.into()];
         begun.check().map_err(SpecError::Plan)
     }
 

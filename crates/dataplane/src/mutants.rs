@@ -103,6 +103,12 @@ pub enum Mutant {
     PassIgnored,
     /// A switch answers packets of another view before it looks at their tag.
     StaleAnsweredBeforeTag,
+    /// In the roles: a server that was asked to end does so before its disk has what it has answered.
+    DrainedBeforeSaved,
+    /// In the roles: members call a server where it was before.
+    OldAddressCalled,
+    /// In the roles: the share of a worker that is away for a moment is given to another.
+    ShareGivenTwice,
 }
 
 impl Mutant {
@@ -110,7 +116,7 @@ impl Mutant {
     pub const OF_DATA_PLANE: &[Self] = Self::ALL.split_at(Self::CommitAppliedTwice as usize).0;
 
     /// Every bug, in the order of their bits.
-    pub const ALL: [Self; 43] = [
+    pub const ALL: [Self; 46] = [
         Self::NoDedup,
         Self::GenerationNotChecked,
         Self::FlipInTheMiddle,
@@ -154,6 +160,9 @@ impl Mutant {
         Self::PaddingNotHashed,
         Self::PassIgnored,
         Self::StaleAnsweredBeforeTag,
+        Self::DrainedBeforeSaved,
+        Self::OldAddressCalled,
+        Self::ShareGivenTwice,
     ];
 
     /// The name to type on a command line. [`Display`](fmt::Display) writes the same.
@@ -203,6 +212,9 @@ impl Mutant {
             Self::PaddingNotHashed => "padding-not-hashed",
             Self::PassIgnored => "pass-ignored",
             Self::StaleAnsweredBeforeTag => "stale-answered-before-tag",
+            Self::DrainedBeforeSaved => "drained-before-saved",
+            Self::OldAddressCalled => "old-address-called",
+            Self::ShareGivenTwice => "share-given-twice",
         }
     }
 

@@ -62,6 +62,7 @@ impl EventLog {
                 self.recovered = true;
                 self.began.get_or_insert(now);
             }
+            ControllerEvent::TakesOver => {}
             ControllerEvent::Joined { peer, .. } if self.began.is_some() => self.joined.push((now, *peer)),
             ControllerEvent::Lost { peer, reason } => self.lost.push((now, *peer, reason.clone())),
             ControllerEvent::Settled { view, moved, took } => {

@@ -9,6 +9,7 @@ use std::sync::{Mutex, PoisonError};
 use anyhow::{Context, Error, Result};
 use clap::Args;
 use libra_client::ClientError;
+use libra_models::TrainError;
 use libra_net::NodeError;
 
 use crate::interrupt;
@@ -88,9 +89,22 @@ pub fn end(program: &str, result: Result<()>) -> ExitCode {
 fn code_of(error: &Error) -> u8 {
     let is_transient = error.chain().any(|cause| {
         cause.downcast_ref::<NodeError>().is_some_and(NodeError::is_transient)
-            || cause.downcast_ref::<ClientError>().is_some_and(ClientError::is_transient)
+            || client_error(cause).is_some_and(ClientError::is_transient)
     });
     if is_transient { AGAIN } else { FAILED }
+}
+
+/// Returns true if a worker stopped since it was asked to end.
+pub fn is_drained(error: &Error) -> bool {
+    error.chain().any(|cause| client_error(cause) == Some(&ClientError::Drained))
+}
+
+/// The error of a worker, as it is or as a training stops with it.
+fn client_error<'a>(cause: &'a (dyn core::error::Error + 'static)) -> Option<&'a ClientError> {
+    match cause.downcast_ref::<TrainError>() {
+        Some(TrainError::Client(error)) => Some(error),
+        _ => cause.downcast_ref::<ClientError>(),
+    }
 }
 
 #[cfg(test)]
@@ -117,7 +131,10 @@ mod tests {
         assert_eq!(code_of(&ended(EndCause::Lost).into()), AGAIN);
         assert_eq!(code_of(&ended(EndCause::Failed).into()), FAILED);
         let lost = ClientError::Ended { reason: String::new(), cause: EndCause::Lost };
-        assert_eq!(code_of(&Error::from(lost).context("epoch 3")), AGAIN);
+        assert_eq!(code_of(&Error::from(lost.clone()).context("epoch 3")), AGAIN);
+        assert_eq!(code_of(&TrainError::Client(lost).into()), AGAIN);
+        assert_eq!(code_of(&NodeError::Drained { unsaved: None }.into()), AGAIN);
+        assert!(is_drained(&TrainError::Client(ClientError::Drained).into()));
         assert_eq!(code_of(&anyhow::anyhow!("the data are damaged")), FAILED);
     }
 }

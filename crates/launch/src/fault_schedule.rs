@@ -4,7 +4,7 @@ use core::fmt;
 use core::str::FromStr;
 use core::time::Duration;
 
-/// Members that can be killed.
+/// Members that can be killed, or asked to end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Target {
     /// A switch.
@@ -28,16 +28,16 @@ impl fmt::Display for Target {
     }
 }
 
-/// The kill of one member.
+/// A member to which something is done at a time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Kill {
+pub struct TargetAt {
     /// The member.
     pub target: Target,
     /// Counted from when the cluster is complete.
     pub at: Duration,
 }
 
-impl FromStr for Kill {
+impl FromStr for TargetAt {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
@@ -49,14 +49,14 @@ impl FromStr for Kill {
             "controller" => Target::Controller,
             other => {
                 let possible = "switch, worker, server or controller";
-                return Err(format!("{other:?} cannot be killed: expected {possible}"));
+                return Err(format!("{other:?} is no kind of member: expected {possible}"));
             }
         };
         Ok(Self { target, at: at.parse::<Moment>()?.0 })
     }
 }
 
-impl fmt::Display for Kill {
+impl fmt::Display for TargetAt {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(formatter, "{}@{}s", self.target, self.at.as_secs_f64())
     }
@@ -86,14 +86,14 @@ mod tests {
 
     #[test]
     fn a_kill_has_a_target_and_a_time() {
-        let kill: Kill = "switch@10s".parse().unwrap();
-        assert_eq!(kill, Kill { target: Target::Switch, at: Duration::from_secs(10) });
+        let kill: TargetAt = "switch@10s".parse().unwrap();
+        assert_eq!(kill, TargetAt { target: Target::Switch, at: Duration::from_secs(10) });
         assert_eq!(kill.to_string(), "switch@10s");
         let times =
-            ["worker@500ms", "worker@0.5s", "worker@0.5"].map(|text| text.parse::<Kill>().unwrap().at);
+            ["worker@500ms", "worker@0.5s", "worker@0.5"].map(|text| text.parse::<TargetAt>().unwrap().at);
         assert_eq!(times, [Duration::from_millis(500); 3]);
         for text in ["switch", "servant@3s", "switch@soon", "switch@-1s", "switch@1m", "@1s"] {
-            assert!(text.parse::<Kill>().is_err(), "{text}");
+            assert!(text.parse::<TargetAt>().is_err(), "{text}");
         }
     }
 }

@@ -10,7 +10,7 @@ use anyhow::{Error, Result, anyhow, bail};
 use clap::Args;
 use libra_client::{HotPath, JobSpec, Mode, NodeError, Outcome, Plan, Sizes, round_time};
 use libra_dataplane::{entries_in, packet_bytes};
-use libra_models::Workload;
+use libra_models::{TrainConfig, Workload};
 use serde_json::{Value, json};
 
 use crate::arguments::{
@@ -63,6 +63,17 @@ impl JobArguments {
     /// Returns the progress bars, which are hidden with `--quiet`.
     pub fn bars(&self) -> Bars {
         Bars::new(self.quiet)
+    }
+
+    /// Does what comes before all else: ends with its parent, if it is to, and clears the file for the results.
+    ///
+    /// # Errors
+    /// The file cannot be written.
+    pub fn begin(&self) -> Result<()> {
+        if self.exit_with_parent {
+            parent_guard::exit_with_parent(|_| ())?;
+        }
+        self.json.as_deref().map_or(Ok(()), clear)
     }
 
     /// Returns how many members the job begins with.
@@ -175,14 +186,47 @@ pub struct Job {
 impl Job {
     /// Reads the data and finds the hot rows.
     pub fn prepare(arguments: &JobArguments, switches: u16, controller: SocketAddr) -> Result<Self> {
-        let JobArguments { training, sample, hot, cold, .. } = arguments;
-        let (bars, sizes) = (arguments.bars(), arguments.sizes(switches));
-        if arguments.exit_with_parent {
-            parent_guard::exit_with_parent(|_| ())?;
-        }
-        if let Some(path) = &arguments.json {
-            clear(path)?;
-        }
+        Self::with_plan(arguments, switches, controller, |config, workload| {
+            let bars = arguments.bars();
+            let plan = match (&arguments.hot.plan, switches) {
+                (_, 0) => None,
+                (Some(path), _) => Some(read_plan(path, &**workload)?),
+                (None, _) => Some(arguments.sample.plan(config, workload, &bars)?),
+            };
+            if let Some(plan) = plan.as_ref().filter(|plan| plan.rows.is_empty()) {
+                bail!("plan {} has no hot row, so a switch has nothing to do: run without one", plan.number);
+            }
+            if let Some(plan) = plan.as_ref().filter(|plan| plan.provenance.batch as usize != config.batch) {
+                let (planned, batch) = (plan.provenance.batch, config.batch);
+                bars.line(&format!(
+                    "note: the plan was made with batches of {planned}; with {batch} its prediction does not hold"
+                ));
+            }
+            Ok(plan)
+        })
+    }
+
+    /// Reads the data of a job that runs already, with this plan, for its report.
+    ///
+    /// # Errors
+    /// The data cannot be read, or the options do not go together.
+    pub fn of_running(
+        arguments: &JobArguments,
+        switches: u16,
+        controller: SocketAddr,
+        plan: Option<Plan>,
+    ) -> Result<Self> {
+        Self::with_plan(arguments, switches, controller, |_, _| Ok(plan))
+    }
+
+    fn with_plan(
+        arguments: &JobArguments,
+        switches: u16,
+        controller: SocketAddr,
+        find: impl FnOnce(&TrainConfig, &Arc<dyn Workload>) -> Result<Option<Plan>>,
+    ) -> Result<Self> {
+        let JobArguments { training, hot, cold, .. } = arguments;
+        let sizes = arguments.sizes(switches);
         let config = training.config()?;
         let workload = libra_models::open(&config, &training.model.data)?;
         let tables = workload.tables();
@@ -204,20 +248,7 @@ impl Job {
                 widest.width
             );
         }
-        let plan = match (&hot.plan, sizes.switches) {
-            (_, 0) => None,
-            (Some(path), _) => Some(read_plan(path, &*workload)?),
-            (None, _) => Some(sample.plan(&config, &workload, &bars)?),
-        };
-        if let Some(plan) = plan.as_ref().filter(|plan| plan.rows.is_empty()) {
-            bail!("plan {} has no hot row, so a switch has nothing to do: run without one", plan.number);
-        }
-        if let Some(plan) = plan.as_ref().filter(|plan| plan.provenance.batch as usize != config.batch) {
-            let (planned, batch) = (plan.provenance.batch, config.batch);
-            bars.line(&format!(
-                "note: the plan was made with batches of {planned}; with {batch} its prediction does not hold"
-            ));
-        }
+        let plan = find(&config, &workload)?;
         let task = Task::new(&training.model.data, &*workload, &config);
         let (durability, seed) = arguments.durability.durability()?;
         let spec = JobSpec {

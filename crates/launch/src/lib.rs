@@ -5,9 +5,9 @@
 //! It never makes a decision of a role: those are `libra-proto`'s.
 //!
 //! ```
-//! use libra_launch::fault_schedule::{Kill, Target};
+//! use libra_launch::fault_schedule::{TargetAt, Target};
 //!
-//! let kill: Kill = "switch@2.5s".parse().unwrap();
+//! let kill: TargetAt = "switch@2.5s".parse().unwrap();
 //! assert_eq!((kill.target, kill.at.as_millis()), (Target::Switch, 2500));
 //! ```
 

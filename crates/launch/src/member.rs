@@ -12,12 +12,14 @@ use std::thread;
 use anyhow::{Context, Result, bail};
 use clap::Args;
 use libra_models::Workload;
-use libra_net::{Endpoint, EndpointError, FaultRates, NodeOptions, ServerNode, SwitchNode, WorkerNode};
+use libra_net::{
+    Drain, Endpoint, EndpointError, FaultRates, NodeOptions, ServerNode, SwitchNode, WorkerNode,
+};
 use libra_proto::{MemberEvent, PROCESS_SHARDS_MAX, Peer, Restoring, ServerEvent, Statistics};
 use rustix::thread::{CpuSet, sched_setaffinity};
 
 use crate::arguments::{FaultArguments, parse_bytes};
-use crate::exit::ExitArguments;
+use crate::exit::{self, ExitArguments};
 use crate::interrupt;
 use crate::notices::{restoring, turned_away};
 use crate::p4::P4Switch;
@@ -46,6 +48,10 @@ struct MemberArguments {
     /// name is looked up once
     #[arg(long, value_name = "HOST[:PORT]")]
     advertise: Option<Advertised>,
+    /// Seconds that it has to end in order once it gets SIGTERM: a worker ends its step, a switch brings its sums to the servers, a
+    /// server saves what it has answered. Then it ends anyway
+    #[arg(long, value_name = "S", default_value_t = 25)]
+    grace: u64,
     /// Prints nothing but errors
     #[arg(long)]
     quiet: bool,
@@ -74,6 +80,25 @@ impl MemberArguments {
         let options = self.security.of_member(&self.controller, self.patience, bars)?;
         let advertise = self.advertise.as_ref().map(|advertised| advertised.address(self.patience));
         Ok(NodeOptions { advertise: advertise.transpose().context("--advertise")?, ..options })
+    }
+
+    /// A SIGTERM asks this member to end in order from now on.
+    fn drain_when_terminated(&self, drain: Drain, bars: Bars) {
+        let grace = self.grace;
+        interrupt::on_terminate(move || {
+            bars.line("terminated: it ends when nothing is lost by that");
+            drain.begin();
+            thread::spawn(move || {
+                thread::sleep(Duration::from_secs(grace));
+                exit::report(
+                    "libra",
+                    &format!(
+                        "terminated, and not done within --grace {grace}: the others go on from what they have"
+                    ),
+                );
+                std::process::exit(exit::AGAIN.into());
+            });
+        });
     }
 
     fn options_with_faults(&self, faults: FaultRates, bars: Bars) -> Result<NodeOptions> {
@@ -204,6 +229,7 @@ pub struct WorkerArguments {
 pub fn run_server(arguments: &ServerArguments) -> Result<()> {
     let bars = arguments.member.begin()?;
     let options = arguments.member.options(bars)?;
+    let drain = options.drain.clone();
     let node = match &arguments.state_dir {
         Some(state) => {
             let limit = arguments.memory_limit;
@@ -227,6 +253,8 @@ pub fn run_server(arguments: &ServerArguments) -> Result<()> {
         node.shards(),
         arguments.member.controller
     ));
+    // Until here it has answered nothing, and ends at once.
+    arguments.member.drain_when_terminated(drain, bars);
     let statistics = node.run(move |event| match event {
         // Each shard has finished, or the process ends with the reason; it says so once.
         ServerEvent::Member(MemberEvent::Finished(_))
@@ -240,6 +268,9 @@ pub fn run_server(arguments: &ServerArguments) -> Result<()> {
             "server: the disk has no room for rows: they stay in memory above --memory-limit until there is room",
         ),
         ServerEvent::MemoryLimitKept => bars.line("server: the disk has room for rows again"),
+        ServerEvent::SaveFailed { reason } => bars.line(&format!(
+            "server: what it has answered cannot be saved, and it tries again until --grace is over: {reason}"
+        )),
         ServerEvent::LogResumed => bars.line("server: the log is written again, and has everything"),
         ServerEvent::Strangers(strangers) => bars.line(&format!("server: {}", turned_away(strangers))),
     })?;
@@ -265,6 +296,7 @@ pub fn run_switch(arguments: &SwitchArguments) -> Result<()> {
         }
         let controller = &arguments.member.controller;
         bars.line(&format!("switch: a P4 switch at {address}, waiting for the cluster at {controller}"));
+        arguments.member.drain_when_terminated(options.drain.clone(), bars);
         let node = SwitchNode::bind(options, None)?.with_plane(plane, wakes).at(address.into());
         let ended = node.run(|event| tell(bars, event));
         drop(bmv2);
@@ -275,6 +307,7 @@ pub fn run_switch(arguments: &SwitchArguments) -> Result<()> {
         Some(address) => Some(address),
         None => arguments.plane.listen(&options)?,
     };
+    arguments.member.drain_when_terminated(options.drain.clone(), bars);
     let node = SwitchNode::bind(options.clone(), listen)?;
     let (controller, address) = (&arguments.member.controller, node.address());
     let attached = arguments.plane.attach(&options, address)?;
@@ -299,7 +332,7 @@ fn tell(bars: Bars, event: &MemberEvent) {
     match event {
         MemberEvent::Started { you } => bars.line(&format!("{you}: the cluster is complete")),
         MemberEvent::Finished(_) => bars.line(JOB_IS_DONE),
-        MemberEvent::Ended { .. } => {}
+        MemberEvent::Drained { .. } | MemberEvent::Ended { .. } => {}
     }
 }
 
@@ -309,6 +342,7 @@ pub fn run_worker(arguments: &WorkerArguments) -> Result<()> {
     let options = arguments.member.options_with_faults(arguments.faults.rates()?, bars)?;
     let options = arguments.processor.apply(options)?;
     bars.line(&format!("worker: waiting for the cluster at {}", arguments.member.controller));
+    let drain = options.drain.clone();
     let worker = WorkerNode::join(options)?;
     bars.line(&format!("{}: the cluster is complete", Peer::Worker(worker.number())));
     let (task, workload) = match prepare(arguments, &worker) {
@@ -318,6 +352,8 @@ pub fn run_worker(arguments: &WorkerArguments) -> Result<()> {
             return Err(error);
         }
     };
+    // Until here it has pushed nothing, and ends at once.
+    arguments.member.drain_when_terminated(drain, bars);
     let bar = bars.bar("train");
     let epochs = u64::from(task.config.epochs);
     work(worker, &task, workload, None, &mut |step| match step {

@@ -16,6 +16,9 @@ pub fn news(event: &ControllerEvent) -> Option<String> {
         ),
         ControllerEvent::TagsReduced { peer, tags } => tags_reduced(*peer, *tags),
         ControllerEvent::Started => "the cluster is complete, training begins".to_owned(),
+        ControllerEvent::TakesOver => {
+            "members call that have lost their controller: their job goes on".to_owned()
+        }
         ControllerEvent::Recovered => "took over the cluster of a controller that is gone".to_owned(),
         ControllerEvent::Lost { peer, reason } => format!("{peer} {reason}; the others go on"),
         ControllerEvent::Settled { moved: 0, .. } => return None,

@@ -114,6 +114,18 @@ impl Process {
         }
     }
 
+    /// Asks it to end, by SIGTERM.
+    ///
+    /// # Errors
+    /// The operating system refuses to.
+    pub fn terminate(&self) -> Result<()> {
+        let id = i32::try_from(self.child.id()).ok().and_then(rustix::process::Pid::from_raw);
+        let id = id.expect("a process that was started has an id");
+        // It was not waited for, so no other process has its id.
+        rustix::process::kill_process(id, rustix::process::Signal::TERM)
+            .with_context(|| format!("cannot terminate {}", self.name))
+    }
+
     /// Kills it, and waits until it is gone.
     ///
     /// # Errors

@@ -4,10 +4,11 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use anyhow::Result;
-use libra_client::{Observed, Parameters, PushObserver, Worker};
+use libra_client::{NodeError, Observed, Parameters, PushObserver, Worker};
 use libra_models::{Partition, Progress, Quality, Workload};
 
 use crate::event_log::milliseconds;
+use crate::exit::is_drained;
 use crate::task::{Account, EpochAccount, Figure, Task};
 
 /// Progress of a worker.
@@ -33,6 +34,11 @@ pub fn work(
 ) -> Result<()> {
     match train(&mut worker, task, workload, observer, watch).and_then(|account| account.to_text()) {
         Ok(account) => Ok(worker.report(account)?),
+        // Its share is free for another, which begins with the next epoch.
+        Err(error) if is_drained(&error) => {
+            worker.drain()?;
+            Err(NodeError::Drained { unsaved: None }.into())
+        }
         Err(error) => {
             worker.abort(format!("{error:#}"));
             Err(error)

@@ -51,6 +51,7 @@
 mod blocking;
 mod datagrams;
 mod door;
+mod drain;
 mod driver;
 mod endpoint;
 mod enquiry;
@@ -70,8 +71,9 @@ mod worker;
 
 pub use blocking::{Arrival, BlockingDoor, BlockingReader, BlockingStream};
 pub use datagrams::ReceiveBuffer;
-pub use enquiry::{Enquiry, ask_controller};
+pub use drain::Drain;
 pub use endpoint::{Endpoint, EndpointError};
+pub use enquiry::{Enquiry, ask_controller};
 pub use faults::{FaultRates, InvalidRate};
 pub use node::{
     ControllerHandle, ControllerNode, ControllerThread, NodeError, NodeOptions, PacketTags, ServerNode,

@@ -76,6 +76,15 @@ struct Stream {
     task: Option<AbortHandle>,
 }
 
+impl Stream {
+    /// Nothing was sent to a peer that is still called.
+    fn give_up_call(&self) {
+        if !self.backpressure.open.load(Ordering::Relaxed) {
+            self.task.iter().for_each(AbortHandle::abort);
+        }
+    }
+}
+
 /// Flow control between a role and one of its streams.
 #[derive(Debug, Default)]
 struct Backpressure {
@@ -83,6 +92,8 @@ struct Backpressure {
     unhandled: AtomicUsize,
     /// Bytes that the kernel has not taken yet.
     unwritten: AtomicUsize,
+    /// The other end has been reached.
+    open: AtomicBool,
     /// Nothing more will be written: there is no reason to wait for it.
     broken: AtomicBool,
     less: Notify,
@@ -237,12 +248,21 @@ impl Links {
             };
             match stream.await {
                 Ok((stream, remote)) => {
+                    stream_task.backpressure.open.store(true, Ordering::Relaxed);
                     stream_task.remote = Some(remote);
                     stream_task.run(stream, None).await;
                 }
                 Err(error) => {
-                    let error = io::Error::new(error.kind(), format!("{endpoint}: {error}"));
-                    drop(stream_task.report.send((link, Input::Event(end_of(&error)))).await);
+                    let event = match end_of(&error) {
+                        LinkEvent::Refused { reason } => {
+                            LinkEvent::Refused { reason: format!("{endpoint}: {reason}") }
+                        }
+                        LinkEvent::Closed { reason } => {
+                            LinkEvent::Closed { reason: format!("{endpoint}: {reason}") }
+                        }
+                        event @ LinkEvent::Opened { .. } => event,
+                    };
+                    drop(stream_task.report.send((link, Input::Event(event))).await);
                 }
             }
         });
@@ -259,6 +279,7 @@ impl Links {
         };
         self.accepted = next;
         let stream_task = self.register(link, Some(remote));
+        stream_task.backpressure.open.store(true, Ordering::Relaxed);
         if first.is_none() {
             stream_task.backpressure.admit(MESSAGE_BYTES_MAX);
         }
@@ -318,12 +339,13 @@ impl Links {
     pub(crate) fn close(&mut self, link: Link) {
         if let Some(stream) = self.streams.remove(&link) {
             stream.backpressure.closed.notify_one();
+            stream.give_up_call();
         }
     }
 
     /// Waits until written messages have left, then closes everything.
     pub(crate) async fn finish(mut self) {
-        self.streams.clear();
+        self.streams.drain().for_each(|(_, stream)| stream.give_up_call());
         self.inputs.close();
         let _ =
             tokio::time::timeout(DRAIN_TIMEOUT, async { while self.tasks.join_next().await.is_some() {} })

@@ -14,8 +14,8 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::os::fd::OwnedFd;
 
 use libra_proto::{
-    Cluster, Controller, ControllerCommand, ControllerEvent, EndCause, MemberEvent, Outcome, Plane, Role,
-    Secret, Sizes, SoftPlane, Statistics, Switch, TagKind,
+    Cluster, Controller, ControllerCommand, ControllerEvent, EndCause, HotPath, MemberEvent, Outcome, Plane,
+    Secret, Sizes, SoftPlane, Statistics, Switch, SwitchCommand, TagKind,
 };
 use libra_storage::PlaceError;
 use rand::TryRngCore;
@@ -28,6 +28,7 @@ use tokio::sync::mpsc;
 
 use crate::datagrams::DatagramSocket;
 use crate::door::{Callers, Entrance};
+use crate::drain::Drain;
 use crate::driver::{Ports, drive};
 use crate::endpoint::Endpoint;
 use crate::faults::{FaultRates, Faults};
@@ -68,13 +69,11 @@ pub enum NodeError {
     /// The shard in the data directory cannot go on.
     #[error(transparent)]
     Data(#[from] PlaceError),
-    /// Workers and switches have the shard at another address.
-    #[error("the shard in the data directory is known at port {} to the job: it cannot listen at {address}", known.port())]
-    Moved {
-        /// The address that they have.
-        known: SocketAddr,
-        /// The address that was asked for.
-        address: SocketAddr,
+    /// It was asked to end, and did in order; the job goes on.
+    #[error("{}", drained(unsaved.as_deref()))]
+    Drained {
+        /// The reason for which it could not save what it held.
+        unsaved: Option<String>,
     },
     /// The job ended before it was done.
     #[error("{reason}")]
@@ -86,14 +85,22 @@ pub enum NodeError {
     },
 }
 
+fn drained(unsaved: Option<&str>) -> String {
+    match unsaved {
+        None => "drained: the job goes on without it, and it can be started again".to_owned(),
+        Some(reason) => format!("ended as it was asked to, but not everything is saved: {reason}"),
+    }
+}
+
 impl NodeError {
     /// Returns true if the same process may do better when it is started again, and nothing is changed before.
     pub fn is_transient(&self) -> bool {
         match self {
+            Self::Drained { .. } => true,
             Self::Bind { source, .. } => source.kind() == io::ErrorKind::AddrInUse,
             Self::Unknown { .. } => true,
             Self::Ended { cause, .. } => *cause == EndCause::Lost,
-            Self::Io { .. } | Self::Data(_) | Self::Moved { .. } => false,
+            Self::Io { .. } | Self::Data(_) => false,
         }
     }
 
@@ -123,6 +130,8 @@ pub struct NodeOptions {
     pub busy_poll: Duration,
     /// Protection of streams, the same as that of all other members.
     pub security: Security,
+    /// Asks this member to end in order.
+    pub drain: Drain,
 }
 
 impl NodeOptions {
@@ -137,6 +146,7 @@ impl NodeOptions {
             fault_seed: 0,
             busy_poll: Duration::ZERO,
             security: Security::NONE,
+            drain: Drain::new(),
         }
     }
 
@@ -267,14 +277,42 @@ impl ControllerNode {
         sizes: Sizes,
         cluster: Cluster,
         commands: mpsc::UnboundedReceiver<ControllerCommand>,
-        mut on_event: impl FnMut(&ControllerEvent),
+        on_event: impl FnMut(&ControllerEvent),
     ) -> Result<Outcome, NodeError> {
+        let cluster = self.instance_of(cluster)?;
+        self.drive(Controller::new(sizes, cluster), commands, on_event)
+    }
+
+    /// Runs a job that is [described](ControllerCommand::Describe) by a command, or, if members of a cluster call before that have lost their
+    /// controller, theirs (rule M20).
+    ///
+    /// # Errors
+    /// The job ended before it was done.
+    pub fn run_awaiting_job(
+        self,
+        commands: mpsc::UnboundedReceiver<ControllerCommand>,
+        on_event: impl FnMut(&ControllerEvent),
+    ) -> Result<Outcome, NodeError> {
+        let nothing = Cluster::new(0, Vec::new(), None, HotPath::for_workers(1));
+        let cluster = self.instance_of(nothing)?;
+        self.drive(Controller::awaiting_job(cluster), commands, on_event)
+    }
+
+    /// An instance of a job that no other has.
+    fn instance_of(&self, cluster: Cluster) -> Result<Cluster, NodeError> {
         // Neither this job nor the one before has seen the other, so the number that distinguishes them is drawn.
         let instance = OsRng.try_next_u64().map_err(|error| io::Error::other(error.to_string()));
         let instance = instance.map_err(NodeError::io("the machine has no random number for the job"))?;
         let cluster = self.with_secret(cluster.with_instance(instance));
-        let cluster = cluster.map_err(NodeError::io("the machine has no random number for the job"))?;
-        let mut role = Controller::new(sizes, cluster);
+        cluster.map_err(NodeError::io("the machine has no random number for the job"))
+    }
+
+    fn drive(
+        self,
+        mut role: Controller,
+        commands: mpsc::UnboundedReceiver<ControllerCommand>,
+        mut on_event: impl FnMut(&ControllerEvent),
+    ) -> Result<Outcome, NodeError> {
         if self.tags == PacketTags::Mac {
             role = role.requiring_macs();
         }
@@ -296,18 +334,28 @@ impl ControllerNode {
     }
 }
 
-/// Drives a server or switch to the end of its job.
-pub(crate) async fn run_member<R: Role<Event = MemberEvent>>(
-    role: R,
+/// Drives a switch to the end of its job, or until it is drained.
+pub(crate) async fn run_switch<P: Plane>(
+    role: Switch<P>,
     ports: Ports,
+    drain: Drain,
     mut on_event: impl FnMut(&MemberEvent),
 ) -> Result<Statistics, NodeError> {
-    let (_commands, none) = mpsc::unbounded_channel();
-    let ended = drive(role, ports, none, |event| {
+    let (commands, inbox) = mpsc::unbounded_channel();
+    let ask = async {
+        drain.begun().await;
+        // A switch that has ended has no use for it.
+        let _ = commands.send(SwitchCommand::Drain);
+        core::future::pending().await
+    };
+    let ended = drive(role, ports, inbox, |event| {
         on_event(&event);
         end_of(event)
     });
-    ended.await.map_err(NodeError::io("the sockets failed"))?
+    tokio::select! {
+        ended = ended => ended.map_err(NodeError::io("the sockets failed"))?,
+        never = ask => never,
+    }
 }
 
 /// The result of a member once it is done.
@@ -315,6 +363,7 @@ fn end_of(event: MemberEvent) -> ControlFlow<Result<Statistics, NodeError>> {
     match event {
         MemberEvent::Started { .. } => ControlFlow::Continue(()),
         MemberEvent::Finished(statistics) => ControlFlow::Break(Ok(statistics)),
+        MemberEvent::Drained { unsaved } => ControlFlow::Break(Err(NodeError::Drained { unsaved })),
         MemberEvent::Ended { reason, cause } => ControlFlow::Break(Err(NodeError::Ended { reason, cause })),
     }
 }
@@ -385,11 +434,11 @@ impl<P: Plane> SwitchNode<P> {
         });
         let wakes = wakes.transpose().map_err(NodeError::io("cannot watch the data plane"))?;
         let links = self.options.links();
-        let busy_poll = self.options.busy_poll;
+        let (busy_poll, drain) = (self.options.busy_poll, self.options.drain);
         let ports = Ports { datagrams: Some(self.socket), wakes, busy_poll, ..Ports::new(links) };
         let ended = self.runtime.block_on(async {
             tokio::select! {
-                ended = run_member(role, ports, on_event) => ended.map(Some),
+                ended = run_switch(role, ports, drain, on_event) => ended.map(Some),
                 () = killed => Ok(None),
             }
         });

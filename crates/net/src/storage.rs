@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::thread::JoinHandle;
 
-use libra_proto::{Instant, StorageEvent, StorageRequest};
+use libra_proto::{Instant, ServerCommand, StorageEvent, StorageRequest};
 use libra_storage::disk::RealDisk;
 use libra_storage::{ShardCheckpoints, ShardLog, create, load, note_address, shard_directory};
 use tokio::sync::mpsc::UnboundedSender;
@@ -19,7 +19,7 @@ pub(crate) struct Storage {
     data: Option<PathBuf>,
     /// Address of the shard, for the others.
     address: SocketAddr,
-    events: UnboundedSender<StorageEvent>,
+    events: UnboundedSender<ServerCommand>,
     log: Option<Sender<StorageRequest>>,
     checkpoints: Option<Sender<StorageRequest>>,
     threads: Vec<JoinHandle<()>>,
@@ -30,7 +30,7 @@ impl Storage {
     pub(crate) fn new(
         data: Option<PathBuf>,
         address: SocketAddr,
-        events: UnboundedSender<StorageEvent>,
+        events: UnboundedSender<ServerCommand>,
     ) -> Self {
         Self { data, address, events, log: None, checkpoints: None, threads: Vec::new() }
     }
@@ -66,7 +66,7 @@ impl Storage {
         let thread = match request {
             StorageRequest::Create { job, shard, log } => {
                 if let Err(reason) = self.create(job, shard, log) {
-                    let _ = self.events.send(StorageEvent::Failed { reason });
+                    let _ = self.events.send(ServerCommand::Storage(StorageEvent::Failed { reason }));
                 }
                 return;
             }
@@ -108,12 +108,12 @@ impl Storage {
 fn keep_log(
     mut log: ShardLog<RealDisk>,
     requests: &Receiver<StorageRequest>,
-    events: &UnboundedSender<StorageEvent>,
+    events: &UnboundedSender<ServerCommand>,
 ) {
     let begun = std::time::Instant::now();
     let report = |event: Option<StorageEvent>| {
         if let Some(event) = event {
-            let _ = events.send(event);
+            let _ = events.send(ServerCommand::Storage(event));
         }
     };
     loop {
@@ -147,14 +147,14 @@ fn yield_to_others() {
 fn keep_checkpoints(
     mut checkpoints: ShardCheckpoints<RealDisk>,
     requests: &Receiver<StorageRequest>,
-    events: &UnboundedSender<StorageEvent>,
+    events: &UnboundedSender<ServerCommand>,
 ) {
     yield_to_others();
     while let Ok(request) = requests.recv() {
         let event = match request {
             StorageRequest::Load { directory, number, seed, tables } => {
                 let next = |rows| {
-                    let asked = events.send(StorageEvent::Loaded(rows)).is_ok()
+                    let asked = events.send(ServerCommand::Storage(StorageEvent::Loaded(rows))).is_ok()
                         && matches!(requests.recv(), Ok(StorageRequest::LoadNext));
                     if asked { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
                 };
@@ -166,7 +166,7 @@ fn keep_checkpoints(
             request => checkpoints.handle(request),
         };
         if let Some(event) = event {
-            let _ = events.send(event);
+            let _ = events.send(ServerCommand::Storage(event));
         }
     }
 }

@@ -32,8 +32,7 @@ pub struct WorkerNode {
     share: u16,
     cluster: Box<Cluster>,
     commands: mpsc::UnboundedSender<WorkerCommand>,
-    /// Events and their times.
-    events: std_mpsc::Receiver<(Instant, WorkerEvent)>,
+    notices: std_mpsc::Receiver<Notice>,
     operations: u64,
     barriers: u64,
     /// The clock that all workers that train have reached since the last barrier.
@@ -43,7 +42,16 @@ pub struct WorkerNode {
     accepted: VecDeque<Accepted>,
     stalls: Stalls,
     stream_bytes: Arc<AtomicU64>,
+    /// It was asked to leave after its step.
+    drains: bool,
     ended: Option<ClientError>,
+}
+
+/// From the thread of the network.
+enum Notice {
+    /// An event, and its time.
+    Event(Instant, WorkerEvent),
+    DrainAsked,
 }
 
 /// A push that is accepted.
@@ -91,20 +99,30 @@ impl WorkerNode {
     }
 
     fn start(options: NodeOptions, job: Option<Box<Cluster>>) -> Result<Self, NodeError> {
-        let (outbox, events) = std_mpsc::channel();
+        let (outbox, notices) = std_mpsc::channel();
+        let asked = outbox.clone();
         // A handle that was dropped has no use for the event, and the job none for this worker.
-        let network = start_network(options, job, move |event| match outbox.send((Instant::now(), event)) {
+        let on_event = move |event| match outbox.send(Notice::Event(Instant::now(), event)) {
             Ok(()) => ControlFlow::Continue(()),
             Err(_) => ControlFlow::Break(()),
-        })?;
+        };
+        let network = start_network(options, job, on_event, move || drop(asked.send(Notice::DrainAsked)))?;
         let Network { commands, stream_bytes } = network;
-        match events.recv().map(|(_, event)| event) {
-            Ok(WorkerEvent::Started { worker, share, barrier, cluster }) => Ok(Self {
+        let mut drains = false;
+        let first = loop {
+            match notices.recv() {
+                Ok(Notice::DrainAsked) => drains = true,
+                Ok(Notice::Event(_, event)) => break Some(event),
+                Err(_) => break None,
+            }
+        };
+        match first {
+            Some(WorkerEvent::Started { worker, share, barrier, cluster }) => Ok(Self {
                 number: worker,
                 share,
                 cluster,
                 commands,
-                events,
+                notices,
                 operations: 0,
                 barriers: barrier,
                 clocks: 0,
@@ -112,10 +130,11 @@ impl WorkerNode {
                 accepted: VecDeque::new(),
                 stalls: Stalls::default(),
                 stream_bytes,
+                drains,
                 ended: None,
             }),
-            Ok(WorkerEvent::Ended { reason, cause }) => Err(NodeError::Ended { reason, cause }),
-            Ok(_) | Err(_) => Err(NodeError::failed("the worker's network ended at once")),
+            Some(WorkerEvent::Ended { reason, cause }) => Err(NodeError::Ended { reason, cause }),
+            Some(_) | None => Err(NodeError::failed("the worker's network ended at once")),
         }
     }
 
@@ -244,19 +263,39 @@ impl WorkerNode {
 
     fn wait_for_end(&mut self) -> Result<(), ClientError> {
         loop {
-            match self.events.recv().map(|(_, event)| event) {
-                Ok(WorkerEvent::Finished) => return Ok(()),
-                Ok(WorkerEvent::Ended { reason, cause }) => return Err(ClientError::Ended { reason, cause }),
+            match self.notices.recv() {
+                Ok(Notice::Event(_, WorkerEvent::Finished)) => return Ok(()),
+                Ok(Notice::Event(_, WorkerEvent::Ended { reason, cause })) => {
+                    return Err(ClientError::Ended { reason, cause });
+                }
                 Ok(_) => {}
                 Err(_) => return Err(vanished()),
             }
         }
     }
 
-    /// Leaves, while the others go on. What it pushed stays; its share of the task is free for another worker.
-    pub fn leave(mut self) -> Result<(), ClientError> {
-        self.flush()?;
-        self.command(WorkerCommand::Leave)?;
+    /// Leaves, while the others go on. What it pushed stays; its share of the task is free for another worker. A job whose last worker
+    /// leaves has failed.
+    pub fn leave(self) -> Result<(), ClientError> {
+        self.go(false)
+    }
+
+    /// The same, where another worker is to come in its place: a job without a worker waits for it. So ends a worker that was
+    /// [asked to](NodeOptions::drain): its operations have failed with [`ClientError::Drained`] since its step was done.
+    pub fn drain(self) -> Result<(), ClientError> {
+        self.go(true)
+    }
+
+    fn flush_pushes(&mut self) -> Result<(), ClientError> {
+        let number = self.number_operation();
+        self.command(WorkerCommand::Flush { number })?;
+        while self.wait()? != WorkerNote::Flushed(number) {}
+        Ok(())
+    }
+
+    fn go(mut self, returns: bool) -> Result<(), ClientError> {
+        self.flush_pushes()?;
+        self.command(WorkerCommand::Leave { returns })?;
         self.wait_for_end()
     }
 
@@ -339,8 +378,8 @@ impl WorkerNode {
 
     /// Takes note of everything that has happened.
     fn take_events(&mut self) -> Result<(), ClientError> {
-        while let Ok((at, event)) = self.events.try_recv() {
-            self.take(at, event)?;
+        while let Ok(notice) = self.notices.try_recv() {
+            self.take(notice)?;
         }
         self.ended.clone().map_or(Ok(()), Err)
     }
@@ -350,13 +389,22 @@ impl WorkerNode {
         if let Some(error) = &self.ended {
             return Err(error.clone());
         }
-        match self.events.recv() {
-            Ok((at, event)) => self.take(at, event),
+        match self.notices.recv() {
+            Ok(notice) => self.take(notice),
             Err(_) => Err(vanished()),
         }
     }
 
-    fn take(&mut self, at: Instant, event: WorkerEvent) -> Result<WorkerNote, ClientError> {
+    /// Fails once this worker was asked to end: where a step is done, and where it would wait for others.
+    fn go_on(&self) -> Result<(), ClientError> {
+        if self.drains { Err(ClientError::Drained) } else { Ok(()) }
+    }
+
+    fn take(&mut self, notice: Notice) -> Result<WorkerNote, ClientError> {
+        let Notice::Event(at, event) = notice else {
+            self.drains = true;
+            return Ok(WorkerNote::Other);
+        };
         match event {
             WorkerEvent::Pulled(id, pulled) => {
                 self.ledger.pulled(id, pulled);
@@ -411,6 +459,11 @@ fn vanished() -> ClientError {
 
 impl Parameters for WorkerNode {
     fn start_pull(&mut self, keys: Vec<u64>) -> Result<PullId, ClientError> {
+        self.take_events()?;
+        // A step that has begun goes on to its push.
+        if self.ledger.is_empty() {
+            self.go_on()?;
+        }
         let bytes = bytes_of(&keys, self.values_of(&keys));
         self.begin(Open::Pull, bytes, |number| WorkerCommand::Pull { id: PullId(number), keys }).map(PullId)
     }
@@ -432,21 +485,23 @@ impl Parameters for WorkerNode {
         while self.ledger.pushes() >= PUSHES_OPEN_MAX {
             self.wait()?;
         }
-        self.push_at(Level::Accepted, Open::Push, keys, gradients).map(drop)
+        self.push_at(Level::Accepted, Open::Push, keys, gradients)?;
+        self.go_on()
     }
 
     fn flush(&mut self) -> Result<(), ClientError> {
-        let number = self.number_operation();
-        self.command(WorkerCommand::Flush { number })?;
-        while self.wait()? != WorkerNote::Flushed(number) {}
-        Ok(())
+        self.flush_pushes()?;
+        self.go_on()
     }
 
     fn barrier(&mut self) -> Result<(), ClientError> {
         let number = self.barriers;
         self.barriers += 1;
         self.command(WorkerCommand::Barrier { number })?;
-        while self.wait()? != WorkerNote::Released(number) {}
+        self.go_on()?;
+        while self.wait()? != WorkerNote::Released(number) {
+            self.go_on()?;
+        }
         Ok(())
     }
 
@@ -457,6 +512,7 @@ impl Parameters for WorkerNode {
     fn wait_for_clocks(&mut self, least: u64) -> Result<(), ClientError> {
         self.take_events()?;
         while self.clocks < least {
+            self.go_on()?;
             self.wait()?;
         }
         Ok(())

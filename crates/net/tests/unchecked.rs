@@ -60,7 +60,7 @@ fn a_refused_push_is_reported_to_the_worker_and_the_user() {
         _ => None,
     });
     control.send(&Message::Viewed { number: cluster.view.number });
-    let mut shard = Stream::open(cluster.servers[0]);
+    let mut shard = Stream::open(cluster.view.servers[0]);
     shard.send(&Message::Hello(Hello {
         instance: cluster.instance,
         from: you,

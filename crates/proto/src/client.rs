@@ -95,6 +95,9 @@ pub enum ClientError {
         /// Upper bound of the length.
         bytes_max: usize,
     },
+    /// This worker was asked to end, and its step is done: it is to leave now.
+    #[error("this worker was asked to end")]
+    Drained,
     /// The job ended before the operation did.
     #[error("the job ended: {reason}")]
     Ended {
@@ -108,7 +111,7 @@ pub enum ClientError {
 impl ClientError {
     /// Returns true if a worker may do better when it is started again, and nothing is changed before.
     pub fn is_transient(&self) -> bool {
-        matches!(self, Self::Ended { cause: EndCause::Lost, .. })
+        matches!(self, Self::Drained | Self::Ended { cause: EndCause::Lost, .. })
     }
 }
 

@@ -217,6 +217,8 @@ pub struct ColdPath {
 pub struct View {
     /// Its number; none is 0.
     pub number: u64,
+    /// Addresses at which the shards accept streams, by their number. Those of a process are the same, and change when it returns elsewhere.
+    pub servers: Vec<SocketAddr>,
     /// Addresses at which the switches take datagrams. A number is never given twice.
     pub switches: BTreeMap<u16, SocketAddr>,
     /// Addresses from which the workers send their datagrams. A number is never given twice.
@@ -251,20 +253,20 @@ impl Ownership {
 
 impl View {
     /// The part of this view that members of a kind need (rule V11). Servers get everything, as a controller that is restarted has nothing but what
-    /// they send (rule M9); a switch gets the addresses of workers (rule W4); a worker the owners and the flows that have restarted, and of other
-    /// workers nothing else.
+    /// they send (rule M9); a switch gets the addresses of servers and workers (rule W4); a worker those of servers, the owners and the flows that have restarted, and of
+    /// other workers nothing else.
     #[must_use]
     pub fn of(&self, kind: Kind) -> Self {
-        let Self { number, switches, workers, ownerships, flows, .. } = self;
-        let (number, ownerships) = (*number, ownerships.clone());
+        let Self { number, servers, switches, workers, ownerships, flows, .. } = self;
+        let (number, servers, ownerships) = (*number, servers.clone(), ownerships.clone());
         match kind {
             Kind::Server => self.clone(),
-            Kind::Switch => Self { number, workers: workers.clone(), ownerships, ..Self::default() },
+            Kind::Switch => Self { number, servers, workers: workers.clone(), ownerships, ..Self::default() },
             Kind::Worker => {
                 let owners = ownerships.iter().filter_map(|ownership| ownership.owner);
                 let switches = owners.filter_map(|owner| Some((owner, *switches.get(&owner)?))).collect();
                 let flows = flows.clone();
-                Self { number, switches, ownerships, flows, ..Self::default() }
+                Self { number, servers, switches, ownerships, flows, ..Self::default() }
             }
         }
     }
@@ -308,9 +310,7 @@ pub struct Cluster {
     pub task: String,
     /// Number of shares of the task: one for each worker that the job began with.
     pub shares: u16,
-    /// Addresses at which the shards accept streams, by their number.
-    pub servers: Vec<SocketAddr>,
-    /// The other members, and the owners of regions.
+    /// The members, and the owners of regions.
     pub view: View,
 }
 
@@ -339,7 +339,6 @@ impl Cluster {
             mode: Mode::Async,
             task: String::new(),
             shares: 0,
-            servers: Vec::new(),
             view: View::default(),
         }
     }
@@ -405,7 +404,7 @@ impl Cluster {
 
     /// The number of shards.
     pub fn shards(&self) -> u16 {
-        u16::try_from(self.servers.len()).expect("the controller numbers servers by u16")
+        u16::try_from(self.view.servers.len()).expect("the controller numbers servers by u16")
     }
 
     /// Returns true if the peer is in its view. The number of servers never changes.

@@ -59,6 +59,21 @@ impl Dial {
         self.to
     }
 
+    /// The peer is at another address from now on: the stream to the one before is given up, and the next is due at once. Nothing happens
+    /// if it is the same address.
+    pub(crate) fn move_to(&mut self, now: Instant, to: Callee) -> Option<Action> {
+        if to == self.to || is_enabled(Mutant::OldAddressCalled) {
+            return None;
+        }
+        self.to = to;
+        self.wait_longer();
+        let before = self.hang_up();
+        self.lost_at.get_or_insert(now);
+        self.tried_at = now;
+        self.retry_at = Some(now);
+        before
+    }
+
     /// Begins to open a stream.
     pub(crate) fn connect(&mut self, now: Instant, numbers: &mut LinkNumbers) -> Action {
         let link = numbers.next();

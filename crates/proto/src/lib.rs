@@ -109,13 +109,14 @@ pub use region::{ROUNDS_BEGIN_AFTER, Round, SoftRegion, acked_set, open as open_
 pub use role::{Action, Callee, DatagramRun, Link, LinkEvent, Outgoing, Role, Strangers};
 pub use server::{
     MemberEvent, MemoryLimit, RESTORING_INTERVAL, RestoreError, Restored, RestoringServer, Server,
-    ServerEvent,
+    ServerCommand, ServerEvent,
 };
 pub use shared::Shared;
 pub use statistics::{ServerStatistics, Statistics, SwitchStatistics, WorkerStatistics};
 pub use storage::{CheckpointHead, StorageEvent, StorageRequest};
 pub use switch::{
-    DeferredPlane, Device, Executor, Order, Plane, Progress, Report, SoftPlane, Switch, WorkerPath,
+    DeferredPlane, Device, Executor, Order, Plane, Progress, Report, SoftPlane, Switch, SwitchCommand,
+    WorkerPath,
 };
 pub use time::Instant;
 pub use transport::flow::FLOW_PACKETS_MAX;

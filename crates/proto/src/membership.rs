@@ -162,6 +162,14 @@ impl Membership {
         self.actions.extend(dial.handle_timeout(now, &mut self.links));
     }
 
+    /// Opens streams to those servers that have returned at another address.
+    pub(crate) fn follow(&mut self, now: Instant, dials: &mut [Dial], servers: &[SocketAddr]) {
+        for (dial, address) in dials.iter_mut().zip(servers) {
+            self.actions.extend(dial.move_to(now, Callee::Server(*address)));
+            self.reconnect(now, dial);
+        }
+    }
+
     /// Sends the controller a message. Nothing is kept for one that is gone: a member that rejoins repeats what still matters.
     pub(crate) fn send(&mut self, message: Message) {
         if let Some(link) = self.dial.open_link() {

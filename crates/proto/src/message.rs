@@ -19,7 +19,7 @@ use crate::statistics::Statistics;
 use crate::values::Values;
 
 /// The version of the messages. Members of a cluster must have the same: the format is not self-describing.
-pub const VERSION: u16 = 14;
+pub const VERSION: u16 = 15;
 
 /// No message takes more bytes: a longer one is not read.
 pub const MESSAGE_BYTES_MAX: usize = 256 << 20;
@@ -96,8 +96,12 @@ pub enum Message {
         /// The switch.
         switch: u16,
     },
-    /// From a worker: it goes, with nothing left to do, and the others go on without it.
-    Leave,
+    /// From a worker: it goes, with nothing left to do, and the others go on without it. From a switch: it is to end, and others
+    /// are to have its regions before (rule V12). Both get [`Message::Finish`].
+    Leave {
+        /// True if another process is to come in its place: a job without a worker then waits for one.
+        returns: bool,
+    },
     /// From a worker: the numbers of its flow of pushes into a region are used up, and all of its packets are durable. It waits for the
     /// view in which the flow restarts (rule T18).
     Renew {

@@ -131,7 +131,7 @@ mod tests {
     #[test]
     fn flows_of_a_cut_beyond_all_numbers_are_left_out() {
         let mut cluster = testing::cluster(1);
-        cluster.servers = vec![SocketAddr::from(([10, 0, 0, 1], 4000))];
+        cluster.view.servers = vec![SocketAddr::from(([10, 0, 0, 1], 4000))];
         let plan = cluster.plan.clone().unwrap();
         let placement = cluster.place(&plan).unwrap();
         let config = config(&cluster, &plan, &placement.regions()[0], Ownership::default());

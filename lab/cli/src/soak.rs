@@ -35,7 +35,7 @@ use self::report::Report;
 use self::runner::SoakRunner;
 use crate::security::StreamSecurity;
 use libra_launch::arguments::{FaultArguments, clear, parse_bytes, positive_seconds};
-use libra_launch::fault_schedule::{Kill, Moment, Target};
+use libra_launch::fault_schedule::{Moment, Target, TargetAt};
 use libra_launch::interrupt;
 use libra_launch::parent_guard;
 use libra_launch::plane::SwitchPlane;
@@ -48,7 +48,7 @@ const PRELUDE: Duration = Duration::from_millis(1500);
 /// acknowledged, to the bit.
 ///
 /// Workers push whole numbers all the time. What was killed is started again: a switch, as a standby, and a worker after a second, a server
-/// and the controller at once. Exit code 1 if a single bit is wrong; but a server without a log loses what came after its last
+/// and the controller at once; every other server at another address. Exit code 1 if a single bit is wrong; but a server without a log loses what came after its last
 /// checkpoint, and that is only counted.
 #[derive(Args, Debug)]
 pub(crate) struct Arguments {
@@ -98,7 +98,10 @@ pub(crate) struct Arguments {
     file_limit: Option<u64>,
     /// Processes that get SIGKILL, and when: `switch@5s,worker@8s,server@10s,controller@12s`
     #[arg(long, value_name = "WHO@TIME", value_delimiter = ',')]
-    kill: Vec<Kill>,
+    kill: Vec<TargetAt>,
+    /// Processes that get SIGTERM, and when, as in --kill: they end in order, and are started again as those that are killed
+    #[arg(long, value_name = "WHO@TIME", value_delimiter = ',')]
+    drain: Vec<TargetAt>,
     /// When everything that a switch holds moves to another: `10s`; several with commas between
     #[arg(long, value_name = "TIME", value_delimiter = ',')]
     migrate: Vec<Moment>,
@@ -178,11 +181,19 @@ impl Arguments {
         if let Some(kill) = self.kill.iter().find(|kill| kill.at >= end) {
             bail!("--kill {kill}: the soak lasts {} s", self.seconds);
         }
+        if let Some(drain) = self.drain.iter().find(|drain| drain.at >= end) {
+            bail!("--drain {drain}: the soak lasts {} s", self.seconds);
+        }
         if let Some(Moment(at)) = self.migrate.iter().find(|moment| moment.0 >= end) {
             bail!("--migrate {}s: the soak lasts {} s", at.as_secs_f64(), self.seconds);
         }
         if self.kills(Target::Server) > 0 && !self.log && self.checkpoint_every.is_none() {
             bail!("--kill server: a server that keeps nothing ends the job; add --log or --checkpoint-every");
+        }
+        if self.drains(Target::Server) > 0 && !self.log && self.checkpoint_every.is_none() {
+            bail!(
+                "--drain server: a server that keeps nothing ends the job; add --log or --checkpoint-every"
+            );
         }
         let values = usize::from(self.load()?.lanes);
         if self.lanes > 1 && usize::from(self.lanes) < values {
@@ -210,14 +221,18 @@ impl Arguments {
         self.kill.iter().filter(|kill| kill.target == target).count()
     }
 
+    fn drains(&self, target: Target) -> usize {
+        self.drain.iter().filter(|drain| drain.target == target).count()
+    }
+
     /// True if servers may lose updates, which they report.
     fn may_lose(&self) -> bool {
         self.kills(Target::Server) > 0 && !self.log
     }
 
     fn load(&self) -> Result<Load> {
-        let lanes = usize::from(self.workers) + self.kills(Target::Worker);
-        let lanes = u16::try_from(lanes).context("--kill: that many workers are no soak")?;
+        let lanes = usize::from(self.workers) + self.kills(Target::Worker) + self.drains(Target::Worker);
+        let lanes = u16::try_from(lanes).context("--kill and --drain: that many workers are no soak")?;
         let memory = self.memory_limit.map(|bytes| bytes.saturating_mul(self.servers.into()));
         Ok(Load::new(self.seed, lanes, memory))
     }

@@ -5,7 +5,7 @@
 use core::time::Duration;
 
 use libra_dataplane::mutants::{Mutant, is_enabled};
-use libra_proto::{Instant, Restoring, Role, Server, StorageEvent, StorageRequest};
+use libra_proto::{Instant, Restoring, Role, Server, ServerCommand, StorageEvent, StorageRequest};
 use libra_storage::disk::{Disk, DiskError, Entry, SimulatedDisk};
 use libra_storage::{Recovered, ShardCheckpoints, ShardLog, create, restore, restoring};
 
@@ -258,7 +258,7 @@ impl<O: Observer> World<O> {
         }
         self.act(actor.host, |role, now| {
             if let AnyRole::Server(server) = role {
-                server.handle_command(now, event);
+                server.handle_command(now, ServerCommand::Storage(event));
             }
         });
     }

@@ -12,6 +12,7 @@ use libra_proto::{
 
 use self::restoring::Reader;
 use crate::check::{Checkers, Violation};
+use crate::faults::Drain;
 use crate::network::{Host, Network, Quality};
 use crate::process::{AnyRole, Event};
 use crate::random::Random;
@@ -98,6 +99,9 @@ pub(crate) struct ScenarioRunner {
     pub(crate) given_up: BTreeSet<u16>,
     /// Hosts whose process may be missing.
     pub(crate) down: BTreeSet<Host>,
+    /// Members that were asked to end, and those shards of servers that have.
+    pub(crate) draining: BTreeMap<Host, Drain>,
+    pub(crate) drained: BTreeSet<Host>,
     /// Servers that go on without their log, and would lose something.
     pub(crate) without_log: BTreeSet<Host>,
     /// Servers whose disk is full.
@@ -142,6 +146,8 @@ impl ScenarioRunner {
             servers_busy_until: Instant::ZERO,
             given_up: BTreeSet::new(),
             down: BTreeSet::new(),
+            draining: BTreeMap::new(),
+            drained: BTreeSet::new(),
             without_log: BTreeSet::new(),
             full: BTreeSet::new(),
             restore_times: BTreeMap::new(),
@@ -339,6 +345,7 @@ impl ScenarioRunner {
             Event::Server(ServerEvent::LogSuspended { .. }) => drop(self.without_log.insert(host)),
             Event::Server(ServerEvent::LogResumed) => drop(self.without_log.remove(&host)),
             Event::Server(_) => {}
+            Event::Member(MemberEvent::Drained { unsaved }) => self.drained(host, unsaved.as_deref()),
             Event::Member(MemberEvent::Ended { reason, .. }) => self.ended(host, &reason),
             Event::Worker(event) => {
                 let ended = match &event {
@@ -347,6 +354,9 @@ impl ScenarioRunner {
                 };
                 if let WorkerEvent::Released { number } = event {
                     self.check_barrier(number);
+                }
+                if let WorkerEvent::Started { share, .. } = event {
+                    self.check_share(host, share);
                 }
                 if let WorkerEvent::Clocks { least } = event {
                     self.check_clocks(host, least);
@@ -379,6 +389,20 @@ impl ScenarioRunner {
                 }
             }
         }
+    }
+
+    /// A worker has a share of the task: no other that belongs to the job has the same.
+    fn check_share(&mut self, host: Host, share: u16) {
+        let has = |user: &&User| {
+            let works = matches!(user.progress, Progress::Working | Progress::Ending | Progress::Ended);
+            user.host != host && works && user.share == share && !self.given_up.contains(&user.worker)
+        };
+        let other = self.users.values().find(has).map(|user| user.worker);
+        // Of two controllers, one may have given the other worker up.
+        if let Some(other) = other.filter(|_| !self.is_split) {
+            self.violate("shares", format!("share {share} is that of worker {other}, and given again"));
+        }
+        self.users.get_mut(&host).into_iter().for_each(|user| user.share = share);
     }
 
     /// A worker is released from a barrier: all who belong to the job must have come to it.

@@ -106,6 +106,33 @@ impl Scenario {
         .with_faults_of_disks(&mut trunk.fork(40))
         .with_severe_faults(&mut trunk.fork(14))
         .with_long_restores(&mut trunk.fork(52))
+        .with_drains(&mut trunk.fork(70))
+    }
+
+    /// In a third of the scenarios members are asked to end, as an engine does that needs their machines, or servers come back elsewhere.
+    fn with_drains(mut self, random: &mut Random) -> Self {
+        if !random.chance(0.33) {
+            return self;
+        }
+        let ms = Duration::from_millis;
+        for _ in 0..random.within(1..=4) {
+            let at = random.up_to(self.safety.mul_f64(0.9));
+            let fault = match random.below(5) {
+                0 | 1 => {
+                    let returns = random.chance(0.7).then(|| random.duration(ms(1)..ms(2000)));
+                    Fault::SwitchDrains { returns }
+                }
+                2 | 3 => Fault::ServerDrains {
+                    returns: random.duration(ms(1)..ms(2000)),
+                    moves: random.chance(0.4),
+                    machine: random.chance(0.4),
+                },
+                _ => Fault::ServerMoves { returns: random.duration(ms(1)..ms(2000)) },
+            };
+            self.faults.push((at, fault));
+        }
+        self.faults.sort_by_key(|(at, _)| *at);
+        self
     }
 
     /// Switches that run the P4 program can do cookies alone, and a job has one kind of tags.
@@ -507,8 +534,8 @@ mod tests {
                     .map(|kind| format!("{kind:?}")),
             );
         }
-        // And those that are drawn apart from the others: forged answers and packets, impostors, and two of disks.
-        assert_eq!(kinds.len(), usize::from(KINDS + SEVERE_KINDS) + 5);
+        // And those that are drawn apart from the others: forged answers and packets, impostors, two of disks, and three of drains.
+        assert_eq!(kinds.len(), usize::from(KINDS + SEVERE_KINDS) + 8);
         assert_eq!(lanes, [1, 2, 16].into());
     }
 }

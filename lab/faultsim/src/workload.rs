@@ -130,6 +130,8 @@ pub(crate) struct User {
     pub(crate) last_barrier: u64,
     /// True if it leaves as soon as it can.
     pub(crate) leaving: bool,
+    /// Its share of the task.
+    pub(crate) share: u16,
     /// The longest time that an operation took.
     pub(crate) slowest: Duration,
     /// The longest time that a push took to be accepted.
@@ -163,6 +165,7 @@ impl User {
             next_barrier: 0,
             last_barrier: 0,
             leaving: false,
+            share: 0,
             slowest: Duration::ZERO,
             slowest_push: Duration::ZERO,
             next_at: Instant::ZERO,
@@ -222,7 +225,7 @@ impl User {
                 quiet.then(|| {
                     // It receives no event before it is gone.
                     self.waits_at_barrier = true;
-                    WorkerCommand::Leave
+                    WorkerCommand::Leave { returns: true }
                 })
             }),
             Progress::Working => self.work(now, workload, account),

@@ -436,8 +436,17 @@ impl<O: Observer> World<O> {
         let IpAddr::V4(ip) = address.ip() else { return None };
         let [ten, high, middle, low] = ip.octets();
         let host = usize::from(high) << 16 | usize::from(middle) << 8 | usize::from(low);
-        let found = ten == 10 && address.port() == PORT && (1..=self.machines.len()).contains(&host);
-        found.then(|| host - 1)
+        let machine = self.machines.get(host.checked_sub(1)?)?;
+        // One that has moved is no more where it was.
+        (ten == 10 && machine.address == address).then(|| host - 1)
+    }
+
+    /// What starts next on this host, and on those of the other shards of its process, has another address.
+    pub(crate) fn change_address(&mut self, host: Host) {
+        for shard in self.shards_of(host) {
+            let address = &mut self.machines[shard].address;
+            address.set_port(address.port() + 1);
+        }
     }
 
     fn send_datagram(&mut self, from: Host, to: SocketAddr, datagram: &[u8]) {

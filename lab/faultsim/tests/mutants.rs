@@ -50,6 +50,8 @@ fn seeds_max(bug: Mutant) -> u64 {
         Mutant::AnswerTagIgnored | Mutant::PaddingNotHashed | Mutant::PassIgnored => 200,
         // A stream must break behind an assignment; or a server die; or switches hold rows of a table that is reset.
         Mutant::AssignAppliedTwice | Mutant::AssignNotLogged | Mutant::ResetKeptFromSwitches => 400,
+        // A worker must be away for a moment, and another come meanwhile.
+        Mutant::ShareGivenTwice => 600,
         // A scan must have a second page; or a worker disagree.
         Mutant::ScanRepeatsRow | Mutant::OtherProposalAccepted => 100,
         Mutant::FencingIgnored | Mutant::ColdReplayWithoutDedup => 50,

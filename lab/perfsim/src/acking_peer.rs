@@ -66,10 +66,10 @@ impl AckingPeer {
     /// Members at these addresses, for one worker of a job.
     pub(crate) fn new(mut cluster: Cluster, streams: SocketAddr, datagrams: SocketAddr) -> Self {
         cluster.shares = 1;
-        cluster.servers = vec![streams];
         let owner = cluster.plan.is_some().then_some(0);
         cluster.view = View {
             number: 1,
+            servers: vec![streams],
             switches: owner.map(|switch| (switch, datagrams)).into_iter().collect(),
             ownerships: vec![Ownership { owner, view_id: 1 }; usize::from(u8::MAX)],
             next_switch: 1,

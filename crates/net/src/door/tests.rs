@@ -138,7 +138,9 @@ async fn garbage_is_turned_away_at_once_and_counted() {
 #[tokio::test]
 async fn only_what_introduces_a_member_is_let_in() {
     let mut house = House::new(Callers::Members).await;
-    for (count, message) in (1..).zip([hello(), Message::Leave, Message::Abort { reason: "end".into() }]) {
+    for (count, message) in
+        (1..).zip([hello(), Message::Leave { returns: false }, Message::Abort { reason: "end".into() }])
+    {
         drop(house.call(&frame(&message)).await);
         assert_eq!(house.turned_away(count).await, "its first message does not identify it");
     }

@@ -135,7 +135,7 @@ async fn called(links: &mut Links, first: Message) -> (Link, TcpStream) {
 #[tokio::test]
 async fn nothing_more_is_read_before_a_caller_is_admitted() {
     let mut links = Links::new(Duration::ZERO);
-    let (link, mut caller) = called(&mut links, Message::Leave).await;
+    let (link, mut caller) = called(&mut links, Message::Leave { returns: false }).await;
     caller.write_all(&pull(1)).await.unwrap();
     let wait = Duration::from_millis(50);
     assert!(tokio::time::timeout(wait, links.next()).await.is_err());
@@ -147,7 +147,7 @@ async fn nothing_more_is_read_before_a_caller_is_admitted() {
 #[tokio::test]
 async fn a_message_above_the_bound_ends_the_stream_and_is_counted() {
     let mut links = Links::new(Duration::ZERO);
-    let (link, mut caller) = called(&mut links, Message::Leave).await;
+    let (link, mut caller) = called(&mut links, Message::Leave { returns: false }).await;
     links.admit(link, 100);
     caller.write_all(&(256u32 << 20).to_be_bytes()).await.unwrap();
     let (closed, Input::Event(LinkEvent::Closed { reason })) = links.next().await else {
@@ -162,7 +162,7 @@ async fn a_message_above_the_bound_ends_the_stream_and_is_counted() {
 #[tokio::test]
 async fn a_caller_that_reads_nothing_is_closed_at_256_mib() {
     let mut links = Links::new(Duration::ZERO);
-    let (link, caller) = called(&mut links, Message::Leave).await;
+    let (link, caller) = called(&mut links, Message::Leave { returns: false }).await;
     let answer = Message::Pulled { number: 0, values: vec![0.0; 4 << 20].into() };
     let bytes = answer.encode().len() + LENGTH_BYTES;
     let mut sent = 0;
@@ -187,12 +187,12 @@ async fn a_caller_that_reads_nothing_is_closed_at_256_mib() {
 async fn streams_that_have_ended_leave_nothing_behind() {
     let mut links = Links::new(Duration::ZERO);
     for _ in 0..50 {
-        let (link, caller) = called(&mut links, Message::Leave).await;
+        let (link, caller) = called(&mut links, Message::Leave { returns: false }).await;
         drop(caller);
         links.close(link);
         tokio::time::sleep(Duration::from_millis(1)).await;
     }
-    let (link, _caller) = called(&mut links, Message::Leave).await;
+    let (link, _caller) = called(&mut links, Message::Leave { returns: false }).await;
     assert!(links.streams.len() == 1 && links.streams.contains_key(&link));
     assert!(links.tasks.len() < 25, "{} tasks", links.tasks.len());
 }

@@ -1,15 +1,17 @@
 //! A server: the shards of one process.
 
 use core::ops::ControlFlow;
+use std::io;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 
 use libra_proto::{
-    MemberEvent, MemoryLimit, Peer, Restoring, Server, ServerEvent, ServerStatistics, Statistics,
+    MemberEvent, MemoryLimit, Peer, Restoring, Server, ServerCommand, ServerEvent, ServerStatistics,
+    Statistics,
 };
-use libra_storage::{Found, PlaceError, RowFiles, find};
+use libra_storage::{Found, PlaceError, RowFiles, find, note_address, shard_directory};
 use tokio::net::TcpListener;
 use tokio::runtime::Runtime;
 use tokio::sync::mpsc;
@@ -51,8 +53,8 @@ impl ServerNode {
         })
     }
 
-    /// The same, with a data directory: if there are shards in it whose process has ended, this one goes on with them, at the address that
-    /// the others have. With a memory limit, in bytes, rows that are not used for long are in a file in the directory. While it reads them, which
+    /// The same, with a data directory: if there are shards in it whose process has ended, this one goes on with them, without `address` where
+    /// they were, if it can listen there. Wherever it is, the others learn of it (rule V13). With a memory limit, in bytes, rows that are not used for long are in a file in the directory. While it reads them, which
     /// may take minutes, the controller is told so, and `on_restoring` is called every 10 s.
     pub fn bind_with_data(
         options: NodeOptions,
@@ -67,12 +69,24 @@ impl ServerNode {
         let found = find(&data, row_files.as_ref(), |shard| announcer.begin(shard))?;
         drop(announcer);
         let known = found.first().map(|found| found.recovered.restored.address());
-        let node = Self::bind(options, address.or(known))?;
-        if let Some(known) = known.filter(|known| known.port() != node.address.port()) {
-            let address = node.address;
-            return Err(NodeError::Moved { known, address });
+        let node = match known.filter(|_| address.is_none()) {
+            // The machine may be another, or another process may have the port.
+            Some(known) => Self::bind(options.clone(), Some(known)).or_else(|_| Self::bind(options, None)),
+            None => Self::bind(options, address),
+        }?;
+        let node = Self { data: Some(data), found, row_files, ..node };
+        node.note_address().map_err(NodeError::io("cannot note the address in the data directory"))?;
+        Ok(node)
+    }
+
+    /// Notes the address in the directories of the shards that it goes on with: so they are known as those of one process.
+    fn note_address(&self) -> io::Result<()> {
+        let data = self.data.iter();
+        let shards = data.flat_map(|data| self.found.iter().map(move |found| (data, found)));
+        for (data, Found { recovered, .. }) in shards {
+            note_address(&shard_directory(data, recovered.restored.number()), self.address)?;
         }
-        Ok(Self { data: Some(data), found, row_files, ..node })
+        Ok(())
     }
 
     /// The same with so many shards, of which each has a thread. Shards that were found in the data directory are as many as they are.
@@ -174,12 +188,19 @@ fn run_all(
     drop(ends);
     let finished = async {
         let mut sum = ServerStatistics::default();
+        let mut drained: Option<Option<String>> = None;
         while let Some(ended) = ended.recv().await {
-            if let Statistics::Server(statistics) = ended? {
-                sum += statistics;
+            match ended {
+                Ok(Statistics::Server(statistics)) => sum += statistics,
+                Ok(_) => {}
+                // The others are drained, too, each at its time.
+                Err(NodeError::Drained { unsaved }) => {
+                    drained = Some(drained.flatten().or(unsaved));
+                }
+                Err(error) => return Err(error),
             }
         }
-        Ok(Statistics::Server(sum))
+        drained.map_or(Ok(Statistics::Server(sum)), |unsaved| Err(NodeError::Drained { unsaved }))
     };
     runtime.block_on(async {
         let front = Front::new(listener, security, routes, tally);
@@ -209,10 +230,10 @@ impl Shard {
         links: Links,
         mut on_event: impl FnMut(&ServerEvent),
     ) -> Result<Statistics, NodeError> {
-        let Self { options: _, address, data, found, memory_limit, of_process } = self;
-        let (events, commands) = mpsc::unbounded_channel();
+        let Self { options, address, data, found, memory_limit, of_process } = self;
+        let (inbox, commands) = mpsc::unbounded_channel();
         let has_disk = data.is_some();
-        let mut storage = Storage::new(data, address, events);
+        let mut storage = Storage::new(data, address, inbox.clone());
         let role = match found {
             Some(Found { recovered, disk }) => {
                 let started = storage.go_on(disk, recovered.log);
@@ -229,7 +250,13 @@ impl Shard {
             }
         };
         let ports = Ports { entrance: Some(entrance), ..Ports::new(links) };
-        let ended = runtime.block_on(drive(role, ports, commands, |event| {
+        let ask = async {
+            options.drain.begun().await;
+            // A shard that has ended has no use for it.
+            let _ = inbox.send(ServerCommand::Drain);
+            core::future::pending().await
+        };
+        let driven = drive(role, ports, commands, |event| {
             on_event(&event);
             match event {
                 ServerEvent::Member(event) => return end_of(event),
@@ -239,12 +266,19 @@ impl Shard {
                 }
                 ServerEvent::LogSuspended { .. }
                 | ServerEvent::LogResumed
+                | ServerEvent::SaveFailed { .. }
                 | ServerEvent::MemoryLimitExceeded
                 | ServerEvent::MemoryLimitKept
                 | ServerEvent::Strangers(_) => {}
             }
             ControlFlow::Continue(())
-        }));
+        });
+        let ended = runtime.block_on(async {
+            tokio::select! {
+                ended = driven => ended,
+                never = ask => never,
+            }
+        });
         storage.finish();
         ended.map_err(NodeError::io("the sockets failed"))?
     }

@@ -5,7 +5,7 @@ use std::fs;
 use std::net::Ipv4Addr;
 use std::path::PathBuf;
 
-use libra_proto::{Join, Keys, Kind, LinkEvent, Message, Values};
+use libra_proto::{Callee, Join, Keys, Kind, LinkEvent, Message, Values};
 use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, IsCa, KeyPair, SanType};
 use tempfile::TempDir;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -124,9 +124,9 @@ async fn members_with_the_same_token_exchange_messages() {
 async fn a_controller_that_listens_and_is_busy_is_called_again() {
     let security = token();
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
-    let calls = Calls { security: security.clone(), controller: Some(listener.local_addr().unwrap()) };
+    let calls = Calls { security: security.clone(), controller: Some(listener.local_addr().unwrap().into()) };
     let mut member = Links::new(Duration::from_secs(30)).with_calls(calls);
-    member.connect(libra_proto::Link(0), listener.local_addr().unwrap());
+    member.connect(libra_proto::Link(0), Callee::Controller);
     tokio::time::sleep(door::FIRST_MESSAGE_MAX + Duration::from_millis(200)).await;
     let _house = House::at(listener, security);
     assert!(matches!(event(&mut member).await, LinkEvent::Opened { .. }));

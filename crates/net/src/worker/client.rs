@@ -23,10 +23,12 @@ impl WorkerClient {
         options: NodeOptions,
         mut on_event: impl FnMut(WorkerEvent) + Send + 'static,
     ) -> Result<Self, NodeError> {
-        let network = start_network(options, None, move |event| {
+        let on_event = move |event| {
             on_event(event);
             ControlFlow::Continue(())
-        });
+        };
+        // Its caller commands it to leave.
+        let network = start_network(options, None, on_event, || ());
         let Network { commands, stream_bytes: _ } = network?;
         Ok(Self { commands })
     }

@@ -82,6 +82,11 @@ impl Ledger {
         self.pulled.remove(&pull)
     }
 
+    /// Returns true if nothing is under way, and no values wait for the caller.
+    pub(super) fn is_empty(&self) -> bool {
+        self.open.is_empty() && self.pulled.is_empty()
+    }
+
     /// Returns the number of pushes without an answer.
     pub(super) fn pushes(&self) -> usize {
         self.pushes

@@ -19,11 +19,13 @@ pub(super) struct Network {
 }
 
 /// Starts a worker that joins the cluster of a controller, to which it may describe the job. `on_event` gets all events on its thread,
-/// which ends after the last event ([`WorkerEvent::Finished`] or [`WorkerEvent::Ended`]), or when `on_event` breaks.
+/// which ends after the last event ([`WorkerEvent::Finished`] or [`WorkerEvent::Ended`]), or when `on_event` breaks. `on_drain` is called there
+/// when the worker is asked to end in order, which its caller sees to.
 pub(super) fn start_network(
     options: NodeOptions,
     job: Option<Box<Cluster>>,
     mut on_event: impl FnMut(WorkerEvent) -> ControlFlow<()> + Send + 'static,
+    on_drain: impl FnOnce() + Send + 'static,
 ) -> Result<Network, NodeError> {
     let runtime = runtime()?;
     let (socket, address) = bind_datagrams(&runtime, &options, None)?;
@@ -38,13 +40,24 @@ pub(super) fn start_network(
         };
         let busy_poll = options.busy_poll;
         let ports = Ports { datagrams: Some(socket), busy_poll, ..Ports::new(links) };
-        let driven = runtime.block_on(drive(role, ports, inbox, |event| {
+        let ask = async {
+            options.drain.begun().await;
+            on_drain();
+            core::future::pending().await
+        };
+        let driven = drive(role, ports, inbox, |event| {
             let over = matches!(event, WorkerEvent::Finished | WorkerEvent::Ended { .. });
             match on_event(event) {
                 ControlFlow::Continue(()) if !over => ControlFlow::Continue(()),
                 _ => ControlFlow::Break(()),
             }
-        }));
+        });
+        let driven = runtime.block_on(async {
+            tokio::select! {
+                driven = driven => driven,
+                never = ask => never,
+            }
+        });
         if let Err(error) = driven {
             let reason = format!("the worker's sockets failed: {error}");
             let _ = on_event(WorkerEvent::Ended { reason, cause: EndCause::Failed });

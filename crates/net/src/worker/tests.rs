@@ -14,8 +14,8 @@ use libra_store::{Init, Optimizer, TableSpec};
 use super::ledger::OPERATIONS_BYTES_MAX;
 use super::*;
 use crate::door::{Callers, Entrance};
-use crate::driver::Ports;
-use crate::node::{ControllerNode, ServerNode, listen, run_member, runtime};
+use crate::driver::{Ports, drive};
+use crate::node::{ControllerNode, ServerNode, listen, runtime};
 
 #[test]
 fn a_stall_is_time_without_answers_while_pushes_are_open() {
@@ -113,7 +113,12 @@ fn run_gated(options: NodeOptions, gate: Arc<Mutex<()>>) {
     let role = Gated { server: Server::new(address), gate };
     let entrance = Some(Entrance::Listener(listener, Callers::Clients, crate::Security::NONE));
     let ports = Ports { entrance, ..Ports::new(options.links()) };
-    runtime.block_on(run_member(role, ports, |_event| ())).unwrap();
+    let (_commands, none) = mpsc::unbounded_channel();
+    let ended = runtime.block_on(drive(role, ports, none, |event| match event {
+        MemberEvent::Started { .. } => ControlFlow::Continue(()),
+        event => ControlFlow::Break(event),
+    }));
+    assert!(matches!(ended, Ok(MemberEvent::Finished(_))), "{ended:?}");
 }
 
 /// Starts a controller, a gated server and another, and joins as the only worker.

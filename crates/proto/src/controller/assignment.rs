@@ -8,6 +8,8 @@ pub(super) struct Candidate {
     pub(super) switch: u16,
     /// It came beyond the number that the job asked for: it gets nothing before another is lost.
     pub(super) standby: bool,
+    /// It has asked to go: it keeps what it has until its turn, and gets nothing.
+    pub(super) leaves: bool,
 }
 
 /// Gives every region whose owner is no candidate to the candidate that holds the fewest; to none if there is no candidate. A region
@@ -16,7 +18,7 @@ pub(super) fn assign(ownerships: &mut [Ownership], number: u64, candidates: &[Ca
     let begins = ownerships.iter().all(|ownership| ownership.view_id == 0);
     let mut loads: Vec<(usize, Candidate)> = candidates
         .iter()
-        .filter(|candidate| !begins || !candidate.standby)
+        .filter(|candidate| !candidate.leaves && (!begins || !candidate.standby))
         .map(|candidate| {
             (
                 ownerships.iter().filter(|ownership| ownership.owner == Some(candidate.switch)).count(),
@@ -47,11 +49,11 @@ mod tests {
     use super::*;
 
     fn active(switch: u16) -> Candidate {
-        Candidate { switch, standby: false }
+        Candidate { switch, standby: false, leaves: false }
     }
 
     fn standby(switch: u16) -> Candidate {
-        Candidate { switch, standby: true }
+        Candidate { switch, standby: true, leaves: false }
     }
 
     fn owners(ownerships: &[Ownership]) -> Vec<Option<u16>> {
@@ -64,6 +66,18 @@ mod tests {
         assert_eq!(assign(&mut ownerships, 1, &[active(0), active(1), standby(2)]), 5);
         assert_eq!(owners(&ownerships), [Some(0), Some(1), Some(0), Some(1), Some(0)]);
         assert!(ownerships.iter().all(|ownership| ownership.view_id == 1));
+    }
+
+    // rule V12
+    #[test]
+    fn one_that_leaves_keeps_what_it_has_and_gets_no_more() {
+        let mut ownerships = vec![Ownership::default(); 3];
+        assign(&mut ownerships, 1, &[active(0), active(1)]);
+        let leaving = Candidate { leaves: true, ..active(1) };
+        assert_eq!(assign(&mut ownerships, 2, &[leaving]), 2);
+        assert_eq!(owners(&ownerships), [None, Some(1), None]);
+        assert_eq!(assign(&mut ownerships, 3, &[leaving, active(2)]), 2);
+        assert_eq!(owners(&ownerships), [Some(2), Some(1), Some(2)]);
     }
 
     // rule V7

@@ -3,6 +3,8 @@
 use core::net::SocketAddr;
 use std::collections::BTreeMap;
 
+use libra_dataplane::mutants::{Mutant, is_enabled};
+
 use super::clocks::NOT_STARTED;
 use super::health::PROBE_INTERVAL;
 use super::members::{Member, kind_of, peer_of};
@@ -17,6 +19,15 @@ const SHARDS_MAX: u16 = 1 << 14;
 /// Most shards of one server: more than machines have cores.
 pub const PROCESS_SHARDS_MAX: u16 = 1 << 10;
 
+/// Returns the address at which others reach a member, if it names one. An unspecified one is where it calls from.
+pub(super) fn reachable(join: &Join, remote: SocketAddr) -> Option<SocketAddr> {
+    let mut address = if join.kind == Kind::Server { join.stream } else { join.datagrams }?;
+    if address.ip().is_unspecified() {
+        address.set_ip(remote.ip());
+    }
+    Some(address)
+}
+
 impl Controller {
     pub(super) fn handle_join(&mut self, now: Instant, link: Link, join: &Join) {
         let Some(caller) = self.callers.get(&link).copied() else { return };
@@ -27,22 +38,16 @@ impl Controller {
             );
             return self.refuse(link, &reason);
         }
+        if self.holds(link, join) {
+            return;
+        }
         match self.phase {
             // Its caller tries again, and finds a controller that has its cluster.
             Phase::Recovering => return self.hang_up(link),
             Phase::Finishing | Phase::Over => return self.refuse(link, "the job is over"),
             Phase::Gathering | Phase::Running => {}
         }
-        let reachable = |address: Option<SocketAddr>| {
-            address.map(|mut address| {
-                if address.ip().is_unspecified() {
-                    address.set_ip(caller.remote.ip());
-                }
-                address
-            })
-        };
-        let address = if kind == Kind::Server { join.stream } else { join.datagrams };
-        let Some(address) = reachable(address) else {
+        let Some(address) = reachable(join, caller.remote) else {
             return self.refuse(link, "a member must give the address at which it can be reached");
         };
         if let Some(peer) = self.undelivered(kind, address) {
@@ -168,10 +173,10 @@ impl Controller {
     /// Numbers the servers from 0, without the gaps that shards left which went before the job has begun, and notes their addresses.
     fn number_servers(&mut self) {
         let servers: Vec<Peer> = self.of_kind(Kind::Server).map(|(peer, _)| peer).collect();
-        self.cluster.servers.clear();
+        self.cluster.view.servers.clear();
         for (number, peer) in (0..).zip(servers) {
             let member = self.members.remove(&peer).expect("it is there");
-            self.cluster.servers.push(member.address);
+            self.cluster.view.servers.push(member.address);
             let caller = member.link.and_then(|link| self.callers.get_mut(&link));
             caller.into_iter().for_each(|caller| caller.peer = Some(Peer::Server(number)));
             self.members.insert(Peer::Server(number), member);
@@ -219,7 +224,10 @@ impl Controller {
                 free(self.sizes.workers).map(|number| (Peer::Worker(number), number))
             }
             Kind::Worker => {
-                let taken = |share| self.of_kind(Kind::Worker).any(|(_, member)| member.share == share);
+                let is_away = |member: &Member| is_enabled(Mutant::ShareGivenTwice) && member.link.is_none();
+                let has =
+                    |share| move |(_, member): (Peer, &Member)| member.share == share && !is_away(member);
+                let taken = |share| self.of_kind(Kind::Worker).any(has(share));
                 let open = |share: &u16| !taken(*share) && !self.reports.contains_key(share);
                 let share = (0..self.cluster.shares).find(open)?;
                 let number = self.cluster.view.next_worker;

@@ -58,8 +58,10 @@ pub(super) struct Member {
     pub(super) at_barrier: Option<u64>,
     /// Its clock, and the barrier before which that counts (workers).
     pub(super) clock: (u64, u64),
-    /// It has asked to go (workers).
+    /// It has asked to go (workers, switches).
     pub(super) leaves: bool,
+    /// Another is to come in its place then.
+    pub(super) returns: bool,
     pub(super) statistics: Option<Statistics>,
     pub(super) has_reported: bool,
     /// Nothing more is expected of it (when the job ends).
@@ -98,6 +100,7 @@ impl Member {
             at_barrier: None,
             clock: (0, 0),
             leaves: false,
+            returns: false,
             statistics: None,
             has_reported: false,
             settled: false,

@@ -2,10 +2,12 @@
 //! which region.
 
 mod assignment;
+mod awaited_job;
 mod checkpoints;
 mod clocks;
 mod failure_detection;
 mod health;
+mod interface;
 mod joining;
 mod members;
 mod progress;
@@ -22,19 +24,20 @@ use core::time::Duration;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 pub use self::health::HealthLimits;
+pub use self::interface::{ControllerCommand, ControllerEvent, Outcome, Sizes};
 pub use self::joining::PROCESS_SHARDS_MAX;
 pub use self::refusals::Refusal;
 
+use self::awaited_job::Held;
 use self::checkpoints::Checkpoints;
 use self::failure_detection::TICK_MAX;
 use self::members::{Member, kind_of};
 use self::proposals::Description;
 use self::restoring::Restarted;
 use self::view_messages::ViewMessages;
-use crate::authentication::TagKind;
-use crate::cluster::{Cluster, Peer};
+use crate::cluster::{Cluster, Peer, View};
 use crate::dial::CONNECT_TIMEOUT;
-use crate::message::{Kind, Message, Restoring, brief};
+use crate::message::{Kind, Message, brief};
 use crate::role::{Action, Link, LinkEvent, Outgoing, Role, StrangerCount, Strangers};
 use crate::statistics::Statistics;
 use crate::time::Instant;
@@ -59,140 +62,6 @@ const RETIREMENT_MAX: Duration = Duration::from_secs(1);
 const VIEW_MAX: Duration = Duration::from_secs(2);
 /// The same for a switch that declared itself slow: it may have thousands of entries to write into a device.
 const SLOW_VIEW_MAX: Duration = Duration::from_secs(15);
-
-/// Number of members that a cluster begins with.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Sizes {
-    /// Servers, one shard each.
-    pub servers: u16,
-    /// Switches; none is allowed. Those that come beyond are standbys.
-    pub switches: u16,
-    /// Workers, one for each share of the task.
-    pub workers: u16,
-}
-
-/// Events that the controller reports to its user.
-#[derive(Debug, Clone, PartialEq)]
-pub enum ControllerEvent {
-    /// A process was taken in.
-    Joined {
-        /// Its place.
-        peer: Peer,
-        /// Address of the caller.
-        remote: SocketAddr,
-        /// Number of members of each kind that are still missing.
-        missing: Sizes,
-    },
-    /// A switch can do less than MACs, and so packets have other tags.
-    TagsReduced {
-        /// The switch.
-        peer: Peer,
-        /// The tags that packets have now.
-        tags: TagKind,
-    },
-    /// All members are there and were sent the start.
-    Started,
-    /// This controller has taken over the cluster of one that is gone.
-    Recovered,
-    /// A switch or worker is gone, and the others go on.
-    Lost {
-        /// The member.
-        peer: Peer,
-        /// Reason why it is taken for gone.
-        reason: String,
-    },
-    /// A server is gone that can come back; members that need it wait.
-    Away {
-        /// The member.
-        peer: Peer,
-        /// Reason why its stream broke.
-        reason: String,
-    },
-    /// It was started again, and reads its disk. Reported every 10 s.
-    Restoring(Restoring),
-    /// It is back.
-    Returned {
-        /// The member.
-        peer: Peer,
-        /// Duration of its absence.
-        took: Duration,
-    },
-    /// A checkpoint of all servers is there.
-    Checkpointed {
-        /// Its number.
-        number: u64,
-        /// From the moment when they were sent it to the last one's answer.
-        took: Duration,
-    },
-    /// A checkpoint failed.
-    CheckpointFailed {
-        /// Its number.
-        number: u64,
-        /// The reason.
-        reason: String,
-    },
-    /// A server refused a gradient that is not finite: the first one of this worker and table (rule C11).
-    Refused(Refusal),
-    /// Streams were closed on which nothing arrived, or nothing that a member sends. Reported each time their number has doubled.
-    Strangers(Strangers),
-    /// All members act on the present view, and switches have the regions that they hold.
-    Settled {
-        /// The number of the view.
-        view: u64,
-        /// Number of regions that have moved since the view before.
-        moved: usize,
-        /// Time since the fault was noticed.
-        took: Duration,
-    },
-    /// Every worker has reported and every other member has sent its last counts.
-    Finished(Outcome),
-    /// The job ended before it was done.
-    Failed {
-        /// The member that ended it, and its reason.
-        reason: String,
-    },
-}
-
-/// The outcome of a job.
-#[derive(Debug, Clone, Default, PartialEq)]
-pub struct Outcome {
-    /// The reports of the workers that came to the end, by their share.
-    pub reports: Vec<String>,
-    /// The last counts of all members, those included that went before the end.
-    pub statistics: Vec<(Peer, Statistics)>,
-    /// The gradients that servers refused, by server, worker and table; a bounded number of them (rule C11).
-    pub refusals: Vec<Refusal>,
-    /// The tags that packets of the hot path had.
-    pub tags: TagKind,
-}
-
-impl Outcome {
-    /// Returns the number of packets of gradients that switches added up.
-    pub fn packets_aggregated(&self) -> u64 {
-        let of_switch = |statistics: &Statistics| match statistics {
-            Statistics::Switch(switch) => Some(switch.pushes),
-            Statistics::Server(_) | Statistics::Worker(_) => None,
-        };
-        self.statistics.iter().filter_map(|(_, statistics)| of_switch(statistics)).sum()
-    }
-}
-
-/// Commands of a user to a controller.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum ControllerCommand {
-    /// Move everything that a switch holds to others, without a loss and without a replay.
-    Migrate {
-        /// The switch.
-        switch: u16,
-    },
-    /// Let all servers write a checkpoint, if they have a disk and write none just now.
-    Checkpoint,
-    /// End the job for all members.
-    Abort {
-        /// The reason.
-        reason: String,
-    },
-}
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Phase {
@@ -238,6 +107,8 @@ pub struct Controller {
     /// Switches that cannot do MACs are refused.
     requires_macs: bool,
     description: Description,
+    /// The callers of a controller that does not know its job yet.
+    held: Option<Held>,
     /// The messages about it that members are sent.
     view_messages: ViewMessages,
     limits: HealthLimits,
@@ -297,14 +168,17 @@ impl Controller {
     ///
     /// Should members of a cluster call that have lost their controller, it takes over theirs instead.
     pub fn new(sizes: Sizes, cluster: Cluster) -> Self {
-        // One shard for each, until they have come.
-        let unknown = SocketAddr::from(([0, 0, 0, 0], 0));
-        let servers = vec![unknown; usize::from(sizes.servers)];
+        let servers = Self::unknown_servers(sizes);
         Self {
             sizes,
-            cluster: Cluster { shares: sizes.workers, servers, ..cluster },
+            cluster: Cluster {
+                shares: sizes.workers,
+                view: View { servers, ..cluster.view.clone() },
+                ..cluster
+            },
             requires_macs: false,
             description: Description::Own,
+            held: None,
             view_messages: ViewMessages::default(),
             limits: HealthLimits::default(),
             phase: Phase::Gathering,
@@ -336,6 +210,11 @@ impl Controller {
             actions: VecDeque::new(),
             events: VecDeque::new(),
         }
+    }
+
+    /// One shard for each server, until they have come.
+    fn unknown_servers(sizes: Sizes) -> Vec<SocketAddr> {
+        vec![SocketAddr::from(([0, 0, 0, 0], 0)); usize::from(sizes.servers)]
     }
 
     /// The same, which refuses switches whose data plane has no MACs. The job must have a [secret](Cluster::with_secret).
@@ -404,6 +283,7 @@ impl Role for Controller {
                 self.callers.insert(link, Caller { remote, peer: None });
             }
             LinkEvent::Closed { reason } | LinkEvent::Refused { reason } => {
+                self.held.iter_mut().for_each(|held| held.retain(|(other, _)| *other != link));
                 let Some(Caller { peer: Some(peer), .. }) = self.callers.remove(&link) else { return };
                 let Some(member) = self.members.get_mut(&peer).filter(|member| member.link == Some(link))
                 else {
@@ -461,6 +341,7 @@ impl Role for Controller {
     fn handle_command(&mut self, now: Instant, command: ControllerCommand) {
         self.account_for_sleep(now);
         match command {
+            ControllerCommand::Describe { sizes, cluster } => self.describe(now, sizes, *cluster),
             ControllerCommand::Migrate { switch } => self.migrate(now, switch),
             ControllerCommand::Checkpoint => self.begin_checkpoint(now),
             ControllerCommand::Abort { reason } => self.fail(reason),
@@ -562,8 +443,8 @@ impl Controller {
             Message::Clock { barrier, clock } if is_worker => self.handle_clock(peer, barrier, clock),
             Message::Unreachable { switch } if is_worker => self.handle_complaint(now, peer, switch),
             Message::Renew { region, view_id } => self.handle_renewal(now, peer, region, view_id),
-            Message::Leave if is_worker => {
-                member.leaves = true;
+            Message::Leave { returns } if !matches!(peer, Peer::Server(_)) => {
+                (member.leaves, member.returns) = (true, returns);
                 self.let_go(now);
             }
             Message::Checkpointed { number, failure } => {

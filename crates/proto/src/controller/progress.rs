@@ -2,7 +2,8 @@
 
 use libra_dataplane::mutants::{Mutant, is_enabled};
 
-use super::{Controller, ControllerEvent, Outcome, Phase, Step};
+use super::members::Member;
+use super::{Controller, ControllerEvent, Outcome, Phase, SERVER_RETURN_MAX, Step};
 use crate::cluster::Peer;
 use crate::message::{Kind, Message};
 use crate::role::{Action, Link};
@@ -86,8 +87,14 @@ impl Controller {
             let mut statistics: Vec<_> = present.chain(self.departed.iter().copied()).collect();
             statistics.sort_unstable_by_key(|(peer, _)| *peer);
             let refusals = self.refusals.values().cloned().collect();
-            let tags = self.cluster.hot_path.tags;
-            self.events.push_back(ControllerEvent::Finished(Outcome { reports, statistics, refusals, tags }));
+            let (tags, plan) = (self.cluster.hot_path.tags, self.cluster.plan.clone().map(Box::new));
+            self.events.push_back(ControllerEvent::Finished(Outcome {
+                reports,
+                statistics,
+                refusals,
+                tags,
+                plan,
+            }));
         }
     }
 
@@ -98,6 +105,7 @@ impl Controller {
         self.phase = Phase::Over;
         self.recovery = None;
         self.failure = Some(reason.clone());
+        self.refuse_held(&reason);
         self.send_to_all(&Message::Abort { reason: reason.clone() });
         self.events.push_back(ControllerEvent::Failed { reason });
     }
@@ -111,16 +119,26 @@ impl Controller {
         let leaving: Vec<Peer> =
             self.of_kind(Kind::Worker).filter(|(_, member)| member.leaves).map(|(peer, _)| peer).collect();
         for peer in leaving {
-            self.send(peer, Message::Finish);
-            let Some(member) = self.members.remove(&peer) else { continue };
-            self.callers.retain(|link, _| Some(*link) != member.link);
-            self.departed.extend(member.statistics.map(|statistics| (peer, statistics)));
-            self.left.insert(peer);
+            let Some(member) = self.release_member(peer) else { continue };
             if self.has_no_worker() {
-                return self.fail(format!("{peer} has left, and there is no other worker"));
+                if !member.returns {
+                    return self.fail(format!("{peer} has left, and there is no other worker"));
+                }
+                self.vacant_until = Some(now + SERVER_RETURN_MAX);
             }
             self.raise(now);
         }
+        self.let_switches_go(now);
         self.go_on_without_workers();
+    }
+
+    /// Lets a member end.
+    pub(super) fn release_member(&mut self, peer: Peer) -> Option<Member> {
+        self.send(peer, Message::Finish);
+        let member = self.members.remove(&peer)?;
+        self.callers.retain(|link, _| Some(*link) != member.link);
+        self.departed.extend(member.statistics.map(|statistics| (peer, statistics)));
+        self.left.insert(peer);
+        Some(member)
     }
 }

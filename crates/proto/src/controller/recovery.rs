@@ -6,6 +6,7 @@ use std::collections::BTreeSet;
 use libra_dataplane::mutants::{Mutant, is_enabled};
 
 use super::health::PROBE_INTERVAL;
+use super::joining::reachable;
 use super::members::{Member, kind_of};
 use super::proposals::Description;
 use super::{Controller, ControllerEvent, Phase, RETURN_MAX, Recovery, SWITCH_REJOIN_MAX};
@@ -83,6 +84,8 @@ impl Controller {
                     let renamed = self.members.values_mut().find(|member| member.link == Some(link));
                     renamed.into_iter().for_each(|member| member.is_renamed = true);
                 }
+                // Perhaps it trains on with another controller, as the servers do. It calls again.
+                Peer::Worker(_) if !self.may_pass_without_the_lost() => self.hang_up(link),
                 _ => self
                     .refuse(link, &format!("{peer} was taken for dead, and the others went on without it")),
             };
@@ -102,7 +105,9 @@ impl Controller {
         self.forget_checkpoint_of(now, peer);
         self.end_restoring(peer);
         self.admit(link, caller.remote, peer);
-        if self.is_sent_view(kind_of(peer)) {
+        if self.has_moved(peer, reachable(&rejoin.join, caller.remote)) {
+            self.raise(now);
+        } else if self.is_sent_view(kind_of(peer)) {
             self.send_view(peer);
         }
         self.resend_clocks(peer);
@@ -113,9 +118,25 @@ impl Controller {
         }
     }
 
+    /// Notes the address of a server that has come back. Returns true if it is another than before, which all members must learn (rule V13).
+    fn has_moved(&mut self, peer: Peer, address: Option<SocketAddr>) -> bool {
+        let (Peer::Server(server), Some(address)) = (peer, address) else { return false };
+        if self.phase != Phase::Running {
+            return false;
+        }
+        let known = self.cluster.view.servers.get_mut(usize::from(server));
+        let Some(known) = known.filter(|known| **known != address) else { return false };
+        *known = address;
+        if let Some(member) = self.members.get_mut(&peer) {
+            member.address = address;
+        }
+        true
+    }
+
     /// Members of a cluster call: this controller takes the place of one that is gone. Callers that came to begin another job must wait (rule M9).
     pub(super) fn begin_recovery(&mut self, now: Instant, instance: u64) {
         self.phase = Phase::Recovering;
+        self.let_held_go();
         if self.takes_tables() {
             // Its servers have the tables.
             self.description = Description::Of(Peer::Controller);
@@ -176,7 +197,7 @@ impl Controller {
     pub(super) fn end_vacancy(&mut self) {
         self.vacant_until = None;
         if self.has_no_worker() {
-            self.fail("no worker came back to the new controller".to_owned());
+            self.fail("no worker came in the place of those that were there".to_owned());
         }
     }
 
@@ -189,8 +210,7 @@ impl Controller {
         if let Some(cluster) = cluster.filter(|cluster| is_newer(cluster)) {
             self.cluster = *cluster;
         }
-        let address = if join.kind == Kind::Server { join.stream } else { join.datagrams };
-        let mut member = Member::new(link, address.unwrap_or(remote), share, now);
+        let mut member = Member::new(link, reachable(&join, remote).unwrap_or(remote), share, now);
         member.started = true;
         member.viewed = view;
         member.is_restartable = join.is_restartable && self.cluster.durability.needs_disk();
@@ -241,16 +261,24 @@ impl Controller {
         if !servers_are_back || switches_are_awaited || workers_are_awaited {
             return;
         }
-        let processes: BTreeSet<SocketAddr> = self.cluster.servers.iter().copied().collect();
+        let processes: BTreeSet<SocketAddr> =
+            self.of_kind(Kind::Server).map(|(_, member)| member.address).collect();
         self.sizes.servers = u16::try_from(processes.len()).expect("servers are numbered by u16");
         self.sizes.workers = self.cluster.shares;
         let lost: Vec<Peer> = switches.chain(workers).filter(|peer| !is_back(*peer)).collect();
-        // The addresses as the others have them; a member's own address may lack the machine.
+        // The addresses as the others have them. That of a server is the one that it has now: it may have come back elsewhere.
+        let mut servers = view.servers.clone();
         for (peer, member) in &mut self.members {
             let known = match peer {
                 Peer::Switch(switch) => view.switches.get(switch),
                 Peer::Worker(worker) => view.workers.get(worker),
-                Peer::Controller | Peer::Server(_) => None,
+                Peer::Server(server) => {
+                    if let Some(known) = servers.get_mut(usize::from(*server)) {
+                        *known = member.address;
+                    }
+                    None
+                }
+                Peer::Controller => None,
             };
             if let Some(known) = known {
                 member.address = *known;
@@ -258,6 +286,7 @@ impl Controller {
             member.standby = matches!(peer, Peer::Switch(switch)
                 if !view.ownerships.iter().any(|ownership| ownership.owner == Some(*switch)));
         }
+        self.cluster.view.servers = servers;
         // A member that was given up before is not in the view of the servers, and another may have its place.
         let unknown: Vec<Peer> =
             self.members.keys().copied().filter(|peer| !self.cluster.contains(*peer)).collect();
@@ -292,5 +321,5 @@ fn unsound(cluster: &Cluster) -> Option<&'static str> {
     if cluster.view.number >> 63 != 0 {
         return Some("a cluster has fewer than 2^63 views");
     }
-    (cluster.servers.len() > usize::from(u16::MAX)).then_some("a cluster has fewer than 2^16 servers")
+    (cluster.view.servers.len() > usize::from(u16::MAX)).then_some("a cluster has fewer than 2^16 servers")
 }

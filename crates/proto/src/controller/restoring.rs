@@ -36,7 +36,7 @@ impl Controller {
             let reason = format!("the job of {server} is over: another one runs at this controller");
             return self.refuse(link, &reason);
         }
-        let Some(address) = self.cluster.servers.get(usize::from(progress.server)).copied() else {
+        let Some(address) = self.cluster.view.servers.get(usize::from(progress.server)).copied() else {
             return self.refuse(link, &format!("the cluster has no {server}"));
         };
         self.actions.push_back(Action::Admit { link, message_bytes_max: FIRST_BYTES_MAX });
@@ -59,7 +59,7 @@ impl Controller {
     /// Moves the time at which the shards of a process are given up. Returns false if none of them is away.
     fn wait_longer_for(&mut self, now: Instant, address: SocketAddr, read: u16) -> bool {
         let mut is_away = false;
-        for (number, _) in (0..).zip(&self.cluster.servers).filter(|(_, other)| **other == address) {
+        for (number, _) in (0..).zip(&self.cluster.view.servers).filter(|(_, other)| **other == address) {
             match self.members.get_mut(&Peer::Server(number)) {
                 Some(member) if member.link.is_some() => {}
                 Some(member) => {
@@ -82,7 +82,7 @@ impl Controller {
     /// A server is back: its process has read everything.
     pub(super) fn end_restoring(&mut self, server: Peer) {
         if let Peer::Server(number) = server
-            && let Some(address) = self.cluster.servers.get(usize::from(number))
+            && let Some(address) = self.cluster.view.servers.get(usize::from(number))
         {
             self.restarted.remove(address);
         }
@@ -93,7 +93,7 @@ impl Controller {
         let is_restartable = self.members.get(&peer).is_some_and(|member| member.is_restartable);
         let Peer::Server(number) = peer else { return String::new() };
         let seconds = SERVER_RETURN_MAX.as_secs();
-        let address = self.cluster.servers.get(usize::from(number));
+        let address = self.cluster.view.servers.get(usize::from(number));
         match address.and_then(|address| self.restarted.get(address)) {
             Some(Restarted { progress, .. }) => {
                 format!(

@@ -1,7 +1,9 @@
 //! The controller without a network: the test is its driver and all its members.
 
+mod awaited_job;
 mod checkpoints;
 mod clocks;
+mod drains;
 mod ends;
 mod harness;
 mod holes;

@@ -34,13 +34,16 @@ impl Controller {
         self.view_messages = ViewMessages::default();
         view.switches.clear();
         view.workers.clear();
-        let mut candidates = Vec::new();
+        let (mut candidates, mut retired) = (Vec::new(), Vec::new());
         for (peer, member) in &self.members {
             match *peer {
                 Peer::Switch(switch) => {
                     view.switches.insert(switch, member.address);
-                    if !member.retired {
-                        candidates.push(Candidate { switch, standby: member.standby });
+                    let candidate = Candidate { switch, standby: member.standby, leaves: member.leaves };
+                    match (member.retired, member.leaves) {
+                        (false, _) => candidates.push(candidate),
+                        (true, false) => retired.push(Candidate { standby: false, ..candidate }),
+                        (true, true) => {}
                     }
                 }
                 Peer::Worker(worker) => {
@@ -49,14 +52,17 @@ impl Controller {
                 Peer::Controller | Peer::Server(_) => {}
             }
         }
-        if candidates.is_empty() && !view.switches.is_empty() {
+        if candidates.iter().all(|candidate| candidate.leaves) && !retired.is_empty() {
             // A switch that was asked to retire is better than none. It begins with a new view id, for it takes nothing in the one that it has.
-            let switches = view.switches.keys();
-            candidates.extend(switches.map(|&switch| Candidate { switch, standby: false }));
+            let is_retired = |owner| retired.iter().any(|candidate: &Candidate| candidate.switch == owner);
             for ownership in view.ownerships.iter_mut().filter(|ownership| ownership.view_id > 0) {
-                ownership.owner = None;
+                ownership.owner.take_if(|owner| is_retired(*owner));
             }
-            self.members.values_mut().for_each(|member| member.retired = false);
+            candidates.append(&mut retired);
+            self.members
+                .values_mut()
+                .filter(|member| !member.leaves)
+                .for_each(|member| member.retired = false);
         }
         self.moved += assign(&mut view.ownerships, view.number, &candidates);
         self.restart_flows();
@@ -206,20 +212,55 @@ impl Controller {
 
     /// Asks a switch to bring everything to the shards, so that another can take its regions over (rule V9).
     pub(super) fn migrate(&mut self, now: Instant, switch: u16) {
-        let is_other = |(peer, member): (Peer, &Member)| peer != Peer::Switch(switch) && !member.retired;
+        let is_other = |(peer, member): (Peer, &Member)| {
+            peer != Peer::Switch(switch) && !member.retired && !member.leaves
+        };
         let possible = self.phase == Phase::Running
             && self.retirement.is_none()
             && self.members.contains_key(&Peer::Switch(switch))
             && self.of_kind(Kind::Switch).any(is_other);
         if possible {
-            if self.step == Step::Settled {
-                self.fault_since = now;
+            self.retire(now, switch);
+        }
+    }
+
+    fn retire(&mut self, now: Instant, switch: u16) {
+        if self.step == Step::Settled {
+            self.fault_since = now;
+        }
+        self.retirement = Some(Retirement { switch, until: now + RETIREMENT_MAX });
+        if let Some(member) = self.members.get_mut(&Peer::Switch(switch)) {
+            member.retired = true;
+        }
+        self.send(Peer::Switch(switch), Message::Retire);
+    }
+
+    /// Lets switches end that have asked to: those that hold regions one after the other, when the shards have everything, or have had
+    /// the time (rule V12).
+    pub(super) fn let_switches_go(&mut self, now: Instant) {
+        let leaving = self.of_kind(Kind::Switch).filter(|(_, member)| member.leaves);
+        let leaving: Vec<(u16, bool)> = leaving
+            .filter_map(|(peer, member)| match peer {
+                Peer::Switch(switch) => Some((switch, member.retired)),
+                _ => None,
+            })
+            .collect();
+        for (switch, retired) in leaving {
+            let under_way = self.retirement.map(|retirement| retirement.switch);
+            let holds = self.cluster.view.ownerships.iter().any(|ownership| ownership.owner == Some(switch));
+            if under_way == Some(switch) || holds && !retired && under_way.is_some() {
+                continue;
             }
-            self.retirement = Some(Retirement { switch, until: now + RETIREMENT_MAX });
-            if let Some(member) = self.members.get_mut(&Peer::Switch(switch)) {
-                member.retired = true;
+            if holds && !retired {
+                self.retire(now, switch);
+                continue;
             }
-            self.send(Peer::Switch(switch), Message::Retire);
+            let began = self.fault_since;
+            self.release_member(Peer::Switch(switch));
+            self.raise(now);
+            if holds {
+                self.fault_since = began;
+            }
         }
     }
 
@@ -228,13 +269,15 @@ impl Controller {
         self.retirement.take_if(|retirement| retirement.switch == switch);
         let Some(member) = self.members.get_mut(&Peer::Switch(switch)) else { return };
         member.retired = true;
+        let leaves = member.leaves;
         let holds = self.cluster.view.ownerships.iter().any(|ownership| ownership.owner == Some(switch));
-        if self.phase != Phase::Running || !holds {
-            return;
+        if self.phase == Phase::Running && holds && !leaves {
+            let began = self.fault_since;
+            self.raise(now);
+            self.fault_since = began;
         }
-        let began = self.fault_since;
-        self.raise(now);
-        self.fault_since = began;
+        // Perhaps this one, or one that has waited for it.
+        self.let_go(now);
     }
 
     pub(super) fn handle_heartbeat(&mut self, now: Instant, peer: Peer, statistics: Statistics, probe: u64) {

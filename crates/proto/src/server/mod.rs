@@ -34,6 +34,8 @@ use crate::time::Instant;
 
 /// Pause of a server whose log cannot be written before it tries to restart it, with a checkpoint.
 const RESUME_PAUSE: Duration = Duration::from_secs(5);
+/// The same of one that is to end and whose checkpoint cannot be written.
+const SAVE_PAUSE: Duration = Duration::from_secs(1);
 
 /// Events that a server or switch reports to its user.
 #[derive(Debug, Clone, PartialEq)]
@@ -45,6 +47,11 @@ pub enum MemberEvent {
     },
     /// The job is done.
     Finished(Statistics),
+    /// It was asked to end, and the others go on without it, or wait for it.
+    Drained {
+        /// The reason for which it could not save what it holds, in words for a person.
+        unsaved: Option<String>,
+    },
     /// The job ended before it was done.
     Ended {
         /// The member that ended it, and its reason.
@@ -68,6 +75,11 @@ pub enum ServerEvent {
     },
     /// The log is written again, and has everything.
     LogResumed,
+    /// It is to end, and the checkpoint of what it has answered cannot be written. It tries again.
+    SaveFailed {
+        /// Reason that the disk reported.
+        reason: String,
+    },
     /// Its rows cannot be moved between memory and disk, or take more memory than they may: it sends and writes nothing any more, and must be
     /// started again.
     StoreFailed {
@@ -80,6 +92,15 @@ pub enum ServerEvent {
     MemoryLimitKept,
     /// Streams were closed on which nothing arrived, or nothing that a member sends. Reported each time their number has doubled.
     Strangers(Strangers),
+}
+
+/// Commands to a server.
+#[derive(Debug, Clone, PartialEq)]
+pub enum ServerCommand {
+    /// The result of a [request](ServerEvent::Storage) to its disk.
+    Storage(StorageEvent),
+    /// End in order: [`MemberEvent::Drained`] comes when everything that it has answered is on its disk (rule L9).
+    Drain,
 }
 
 /// A server as a state machine without I/O but that of its [memory limit](Self::with_memory_limit), with which
@@ -175,8 +196,11 @@ impl Server {
     fn handle_membership(&mut self, now: Instant, event: MembershipEvent) {
         match event {
             MembershipEvent::Started(start) => self.start(now, *start),
+            // One that ends receives the newest view when it is back.
+            MembershipEvent::Changed(_) if matches!(self.phase, Phase::Draining(_)) => {}
             MembershipEvent::Changed(view) => {
-                let Some(shard) = &mut self.shard else { return self.dropped += 1 };
+                let has_servers = |shard: &&mut Shard| shard.cluster.view.servers.len() == view.servers.len();
+                let Some(shard) = self.shard.as_mut().filter(has_servers) else { return self.dropped += 1 };
                 shard.enter(view.into_inner());
                 if self.phase == Phase::Returning {
                     self.phase = Phase::Serving;
@@ -300,7 +324,7 @@ impl Server {
 }
 
 impl Role for Server {
-    type Command = StorageEvent;
+    type Command = ServerCommand;
     type Event = ServerEvent;
 
     fn handle_start(&mut self, now: Instant) {
@@ -348,8 +372,11 @@ impl Role for Server {
 
     fn handle_socket_failure(&mut self, _now: Instant, _reason: &str) {}
 
-    fn handle_command(&mut self, now: Instant, command: StorageEvent) {
-        self.handle_storage(now, command);
+    fn handle_command(&mut self, now: Instant, command: ServerCommand) {
+        match command {
+            ServerCommand::Storage(event) => self.handle_storage(now, event),
+            ServerCommand::Drain => self.drain(now),
+        }
     }
 
     fn handle_timeout(&mut self, now: Instant) {

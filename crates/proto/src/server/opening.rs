@@ -1,10 +1,12 @@
 //! Phases of a server until it serves, the state that it keeps, and its end.
 
+use libra_dataplane::mutants::{Mutant, is_enabled};
 use libra_store::RowBlock;
 
 use super::journal::Journal;
 use super::shard::Shard;
-use super::{MemberEvent, RESUME_PAUSE, Server, ServerEvent};
+use super::snapshot::Occasion;
+use super::{MemberEvent, RESUME_PAUSE, SAVE_PAUSE, Server, ServerEvent};
 use crate::cluster::{Load, Peer};
 use crate::membership::EndCause;
 use crate::message::{Message, Start};
@@ -27,12 +29,27 @@ pub(super) enum Phase {
     Returning,
     /// It answers workers and switches.
     Serving,
+    /// It takes nothing more, and ends when what it has answered is saved (rule L9).
+    Draining(Saving),
     /// The job is over; it writes its last checkpoint, or that before it, and then sends this.
     Finishing {
         event: MemberEvent,
         /// True if it is the last one that is being written.
         is_last: bool,
     },
+}
+
+/// The step of a server that ends towards having everything on its disk.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Saving {
+    /// The log takes its last records.
+    Log,
+    /// Another checkpoint is being written, and the one that has everything follows.
+    CheckpointBefore,
+    /// The checkpoint that has everything is being written.
+    Checkpoint,
+    /// It has everything, or keeps nothing.
+    Done,
 }
 
 impl Server {
@@ -113,7 +130,8 @@ impl Server {
         let failure = if number <= newest {
             Some(format!("there is checkpoint {newest} already"))
         } else {
-            (!shard.begin_checkpoint(now, number, false)).then(|| "another one is being written".to_owned())
+            (!shard.begin_checkpoint(now, number, Occasion::Request))
+                .then(|| "another one is being written".to_owned())
         };
         if failure.is_some() {
             self.membership.send(Message::Checkpointed { number, failure });
@@ -137,6 +155,7 @@ impl Server {
                 }
                 shard.answer();
                 self.report_to_controller();
+                self.end_if_logged(now);
             }
             StorageEvent::LogFailed { reason } => {
                 if !shard.journal.is_suspended() {
@@ -146,6 +165,7 @@ impl Server {
                 self.resume_at = Some(now + RESUME_PAUSE);
                 shard.answer();
                 self.report_to_controller();
+                self.end_if_logged(now);
             }
             StorageEvent::RowsWritten => shard.rows_written(now),
             StorageEvent::Checkpointed { number, log_from } => {
@@ -193,8 +213,16 @@ impl Server {
             // The result of the one before does not matter: the last one has everything.
             (Phase::Finishing { event, is_last: false }, _) => {
                 let shard = self.shard.as_mut().expect("a checkpoint was written");
-                let is_last = shard.begin_checkpoint(now, shard.next_checkpoint(), true);
+                let is_last = shard.begin_checkpoint(now, shard.next_checkpoint(), Occasion::End);
                 self.phase = Phase::Finishing { event, is_last };
+                return;
+            }
+            (Phase::Draining(Saving::CheckpointBefore), _) => return self.save_by_checkpoint(now),
+            (Phase::Draining(Saving::Checkpoint), None) => return self.drained(None),
+            (Phase::Draining(Saving::Checkpoint), Some(reason)) => {
+                self.phase = Phase::Draining(Saving::Checkpoint);
+                self.events.push_back(ServerEvent::SaveFailed { reason });
+                self.resume_at = Some(now + SAVE_PAUSE);
                 return;
             }
             (phase, failure) => {
@@ -209,13 +237,17 @@ impl Server {
     /// Tries to restart the log, after a checkpoint (rule L6).
     pub(super) fn resume(&mut self, now: Instant) {
         self.resume_at = None;
+        let is_saving = matches!(self.phase, Phase::Draining(Saving::Checkpoint | Saving::CheckpointBefore));
+        if is_saving {
+            return self.save_by_checkpoint(now);
+        }
         let Some(shard) = self.shard.as_mut().filter(|shard| shard.journal.is_suspended()) else { return };
         if shard.journal.is_restarting() {
             // Its result comes as an event.
             return;
         }
         let number = shard.next_checkpoint();
-        if !shard.begin_checkpoint(now, number, false) {
+        if !shard.begin_checkpoint(now, number, Occasion::Request) {
             self.resume_at = Some(now + RESUME_PAUSE);
         }
     }
@@ -223,16 +255,65 @@ impl Server {
     /// The job is over: its result is checkpointed once more (rule L7).
     pub(super) fn finish(&mut self, now: Instant, event: MemberEvent) {
         let is_done = matches!(event, MemberEvent::Finished(_));
+        // One that is to end while the job does ends with it.
+        let takes_part = matches!(self.phase, Phase::Serving | Phase::Draining(_));
         let keeps = |shard: &&mut Shard| shard.cluster.durability.needs_disk();
-        let Some(shard) =
-            self.shard.as_mut().filter(keeps).filter(|_| is_done && self.phase == Phase::Serving)
-        else {
+        let Some(shard) = self.shard.as_mut().filter(keeps).filter(|_| is_done && takes_part) else {
             return self.events.push_back(ServerEvent::Member(event));
         };
         let number = shard.next_checkpoint();
         // If one is being written, the last one follows.
-        let is_last = shard.begin_checkpoint(now, number, true);
+        let is_last = shard.begin_checkpoint(now, number, Occasion::End);
         self.phase = Phase::Finishing { event, is_last };
+    }
+
+    /// Ends in order (rule L9).
+    pub(super) fn drain(&mut self, now: Instant) {
+        match (&self.phase, &self.shard) {
+            // It ends by itself.
+            (Phase::Draining(_) | Phase::Finishing { .. }, _) => {}
+            (Phase::Serving, Some(shard)) if shard.cluster.durability.log => {
+                self.phase = Phase::Draining(Saving::Log);
+                self.end_if_logged(now);
+            }
+            (Phase::Serving, Some(shard)) if shard.cluster.durability.needs_disk() => {
+                self.save_by_checkpoint(now);
+            }
+            (Phase::Serving, Some(shard)) => {
+                let rows = shard.store.rows();
+                let reason = format!("the job has no log and no checkpoints, and its {rows} rows go with it");
+                self.drained(Some(reason));
+            }
+            // It has answered nothing, or has nothing that its disk has not.
+            _ => self.drained(None),
+        }
+    }
+
+    /// Ends a server whose log has everything, or lets a checkpoint do it if the disk takes no log.
+    fn end_if_logged(&mut self, now: Instant) {
+        let Some(shard) = self.shard.as_ref().filter(|_| self.phase == Phase::Draining(Saving::Log)) else {
+            return;
+        };
+        if shard.journal.is_suspended() {
+            self.save_by_checkpoint(now);
+        } else if shard.journal.has(shard.journal.newest()) || is_enabled(Mutant::DrainedBeforeSaved) {
+            self.drained(None);
+        }
+    }
+
+    /// Writes the checkpoint that has everything, after the one that is being written, if there is one.
+    fn save_by_checkpoint(&mut self, now: Instant) {
+        if is_enabled(Mutant::DrainedBeforeSaved) {
+            return self.drained(None);
+        }
+        let shard = self.shard.as_mut().expect("only a server with a shard saves one");
+        let begun = shard.begin_checkpoint(now, shard.next_checkpoint(), Occasion::Drain);
+        self.phase = Phase::Draining(if begun { Saving::Checkpoint } else { Saving::CheckpointBefore });
+    }
+
+    fn drained(&mut self, unsaved: Option<String>) {
+        self.phase = Phase::Draining(Saving::Done);
+        self.events.push_back(ServerEvent::Member(MemberEvent::Drained { unsaved }));
     }
 
     fn finish_with(&mut self, event: MemberEvent, failure: Option<String>) {

@@ -129,6 +129,9 @@ impl Restored {
         let wrong = |reason: &str| RestoreError::Record { number, reason: reason.to_owned() };
         let record = postcard::from_bytes(record).map_err(|error| wrong(&error.to_string()))?;
         match record {
+            Record::View(view) if view.servers.len() != shard.cluster.view.servers.len() => {
+                return Err(wrong("a view with another number of servers"));
+            }
             Record::View(view) => shard.apply_view(view),
             Record::Push { worker, number, keys, gradients } => {
                 let applied = shard.apply_written_push(worker, number, &keys, &gradients.0);
@@ -184,7 +187,7 @@ impl Restored {
 
     /// Returns the address at which workers and switches reach the shard: it must listen there again.
     pub fn address(&self) -> SocketAddr {
-        self.shard.cluster.servers[usize::from(self.shard.number)]
+        self.shard.cluster.view.servers[usize::from(self.shard.number)]
     }
 
     /// The job that it is part of.

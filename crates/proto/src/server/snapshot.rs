@@ -72,6 +72,17 @@ pub(super) struct Checkpoints {
     pub(super) is_last: bool,
 }
 
+/// Why a checkpoint is written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Occasion {
+    /// The controller or the log wants it, and pushes go on meanwhile.
+    Request,
+    /// The server is to end (rule L9).
+    Drain,
+    /// The job is done: nothing goes on from it (rule L7).
+    End,
+}
+
 /// A checkpoint that is being written.
 #[derive(Debug, Clone)]
 pub(super) struct Snapshot {
@@ -82,7 +93,9 @@ pub(super) struct Snapshot {
     state: Option<Box<State>>,
     /// Blocks of rows that the disk has not taken.
     on_the_way: usize,
-    /// When the next rows are due: pushes need the memory and the cores, too.
+    /// Pushes need the memory and the cores, too.
+    is_paced: bool,
+    /// When the next rows are due, if it is paced.
     next_at: Instant,
 }
 
@@ -95,7 +108,7 @@ impl Shard {
     }
 
     /// Begins a checkpoint of this moment (rule L2). `false` if one is being written.
-    pub(super) fn begin_checkpoint(&mut self, now: Instant, number: u64, is_last: bool) -> bool {
+    pub(super) fn begin_checkpoint(&mut self, now: Instant, number: u64, occasion: Occasion) -> bool {
         if self.snapshot.is_some() {
             return false;
         }
@@ -107,7 +120,7 @@ impl Shard {
         let checkpoints = Checkpoints {
             newest: number,
             increments: if full { 0 } else { self.checkpoints.increments + 1 },
-            is_last,
+            is_last: occasion == Occasion::End,
         };
         self.store.begin_snapshot(if full { Extent::Full } else { Extent::Changed });
         let tables = self.store.tables().iter().cloned();
@@ -142,6 +155,8 @@ impl Shard {
             checkpoints,
             state: Some(Box::new(state)),
             on_the_way: 0,
+            // Before the first no push comes.
+            is_paced: occasion == Occasion::Request && number > 1,
             next_at: now,
         });
         self.journal.checkpoint_begins();
@@ -159,12 +174,8 @@ impl Shard {
     pub(super) fn go_on_with_checkpoint(&mut self, now: Instant) {
         let rate = self.cluster.durability.checkpoint_bytes_per_second.max(1);
         let Some(snapshot) = &mut self.snapshot else { return };
-        let is_paced = |snapshot: &Snapshot| {
-            let serves = snapshot.number > 1 && !snapshot.checkpoints.is_last;
-            serves && snapshot.next_at > now
-        };
         while snapshot.state.is_some()
-            && !is_paced(snapshot)
+            && !(snapshot.is_paced && snapshot.next_at > now)
             && (snapshot.on_the_way < BLOCKS || self.store.rows_copied() > COPIED_ROWS_MAX)
         {
             match self.store.read_snapshot(ROWS) {

@@ -2,6 +2,7 @@
 
 mod assignments;
 mod cold;
+mod drains;
 mod durability;
 mod failing_disk;
 mod growth;

@@ -24,6 +24,13 @@ use crate::time::Instant;
 /// Time for which a switch does without a server before it gives its regions up.
 const SERVER_LOST_MAX: Duration = Duration::from_secs(2);
 
+/// Commands of a user to a switch.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum SwitchCommand {
+    /// End in order: [`MemberEvent::Drained`] comes when the shards have everything that it holds (rule V12).
+    Drain,
+}
+
 /// A switch as a state machine without I/O.
 #[derive(Debug, Clone)]
 pub struct Switch<P = SoftPlane> {
@@ -36,6 +43,8 @@ pub struct Switch<P = SoftPlane> {
     /// The newest view that this switch has reported to the controller as acted on.
     viewed: u64,
     retired: bool,
+    /// It has asked the controller to go, or will when there is one.
+    drains: bool,
     /// Datagrams that came before there was a cluster, and so from none of its workers.
     strangers: u64,
     actions: VecDeque<Action>,
@@ -66,6 +75,7 @@ impl<P: Plane> Switch<P> {
             agent: None,
             viewed: 0,
             retired: false,
+            drains: false,
             strangers: 0,
             actions: VecDeque::new(),
             events: VecDeque::new(),
@@ -75,8 +85,11 @@ impl<P: Plane> Switch<P> {
     fn handle_membership(&mut self, now: Instant, event: MembershipEvent) {
         match event {
             MembershipEvent::Started(start) => self.start(now, *start),
+            // The number of servers never changes.
+            MembershipEvent::Changed(view) if view.servers.len() != self.servers.len() => {}
             MembershipEvent::Changed(view) => {
                 if let Some(agent) = &mut self.agent {
+                    self.membership.follow(now, &mut self.servers, &view.servers);
                     agent.enter(view.into_inner());
                     self.retired = false;
                     // The controller expects the report also of a view that this switch acts on already.
@@ -87,6 +100,7 @@ impl<P: Plane> Switch<P> {
                 self.viewed = 0;
                 self.retired = false;
                 self.membership.identify(0, None);
+                self.ask_to_go();
             }
             MembershipEvent::Retire => {
                 if let Some(agent) = &mut self.agent {
@@ -102,7 +116,10 @@ impl<P: Plane> Switch<P> {
                 let statistics = Statistics::Switch(self.statistics());
                 self.membership.heartbeat(now, statistics);
                 self.close();
-                self.events.push_back(MemberEvent::Finished(statistics));
+                self.events.push_back(match self.drains {
+                    true => MemberEvent::Drained { unsaved: None },
+                    false => MemberEvent::Finished(statistics),
+                });
             }
             MembershipEvent::Ended { reason, cause } => {
                 self.close();
@@ -120,7 +137,7 @@ impl<P: Plane> Switch<P> {
         self.viewed = 0;
         self.retired = false;
         self.servers =
-            start.cluster.servers.iter().map(|address| Dial::new(Callee::Server(*address))).collect();
+            start.cluster.view.servers.iter().map(|address| Dial::new(Callee::Server(*address))).collect();
         for dial in &mut self.servers {
             self.membership.connect(now, dial);
         }
@@ -134,6 +151,31 @@ impl<P: Plane> Switch<P> {
             }
             Err(reason) => self.membership.abort(&format!("switch {number}: {reason}")),
         }
+    }
+
+    /// Goes at once if it holds nothing, and otherwise when the controller lets it (rule V12).
+    fn drain(&mut self) {
+        if core::mem::replace(&mut self.drains, true) {
+            return;
+        }
+        if self.agent.is_none() {
+            return self.events.push_back(MemberEvent::Drained { unsaved: None });
+        }
+        self.ask_to_go();
+    }
+
+    /// A switch that is to end repeats it on each stream.
+    fn ask_to_go(&mut self) {
+        if self.drains {
+            self.send_counts();
+            self.membership.send(Message::Leave { returns: true });
+        }
+    }
+
+    /// Its last counts must be with the controller before that lets it go.
+    fn send_counts(&mut self) {
+        let statistics = Statistics::Switch(self.statistics());
+        self.membership.send(Message::Heartbeat { statistics, probe: 0 });
     }
 
     fn close(&mut self) {
@@ -155,13 +197,16 @@ impl<P: Plane> Switch<P> {
         }
         if agent.is_retired() && !self.retired {
             self.retired = true;
+            if self.drains {
+                self.send_counts();
+            }
             self.membership.send(Message::Retired);
         }
     }
 }
 
 impl<P: Plane> Role for Switch<P> {
-    type Command = core::convert::Infallible;
+    type Command = SwitchCommand;
     type Event = MemberEvent;
 
     fn handle_start(&mut self, now: Instant) {
@@ -233,8 +278,10 @@ impl<P: Plane> Role for Switch<P> {
         self.membership.abort(&format!("{}: {reason}", Peer::Switch(self.number)));
     }
 
-    fn handle_command(&mut self, _now: Instant, command: Self::Command) {
-        match command {}
+    fn handle_command(&mut self, _now: Instant, command: SwitchCommand) {
+        match command {
+            SwitchCommand::Drain => self.drain(),
+        }
     }
 
     fn handle_timeout(&mut self, now: Instant) {

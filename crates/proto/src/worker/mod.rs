@@ -107,7 +107,10 @@ pub enum WorkerCommand {
         text: String,
     },
     /// This worker goes, and the others go on without it. A user who wants its pushes to stay flushes first.
-    Leave,
+    Leave {
+        /// True if another is to come in its place: a job without a worker then waits for one.
+        returns: bool,
+    },
     /// End the job for all members.
     Abort {
         /// The reason.
@@ -233,9 +236,12 @@ impl Worker {
         match event {
             MembershipEvent::Started(start) if self.session.is_none() => self.start(now, *start),
             MembershipEvent::Started(_) | MembershipEvent::Retire | MembershipEvent::Checkpoint { .. } => {}
+            // The number of servers never changes.
+            MembershipEvent::Changed(view) if view.servers.len() != self.servers.len() => {}
             MembershipEvent::Changed(view) => {
                 let number = view.number;
                 if let Some(session) = &mut self.session {
+                    self.membership.follow(now, &mut self.servers, &view.servers);
                     session.enter(view.into_inner());
                     self.membership.viewed(number);
                 }
@@ -284,7 +290,7 @@ impl Worker {
         self.number = number;
         self.clock = Clock::behind(start.barrier);
         self.servers =
-            start.cluster.servers.iter().map(|address| Dial::new(Callee::Server(*address))).collect();
+            start.cluster.view.servers.iter().map(|address| Dial::new(Callee::Server(*address))).collect();
         for dial in &mut self.servers {
             self.membership.connect(now, dial);
         }
@@ -400,7 +406,12 @@ impl Role for Worker {
                 let statistics = Statistics::Worker(self.statistics());
                 return self.send_reliably(Message::Report { text, statistics });
             }
-            WorkerCommand::Leave => return self.send_reliably(Message::Leave),
+            WorkerCommand::Leave { returns } => {
+                // Its last counts go with it.
+                let statistics = Statistics::Worker(self.statistics());
+                self.membership.send(Message::Heartbeat { statistics, probe: 0 });
+                return self.send_reliably(Message::Leave { returns });
+            }
             WorkerCommand::Abort { reason } => return self.abort(&reason),
             _ => {}
         }
@@ -424,7 +435,7 @@ impl Role for Worker {
             }
             WorkerCommand::Barrier { .. }
             | WorkerCommand::Report { .. }
-            | WorkerCommand::Leave
+            | WorkerCommand::Leave { .. }
             | WorkerCommand::Abort { .. } => {}
         }
     }

@@ -306,7 +306,7 @@ fn a_worker_that_leaves_makes_room_for_another() {
     let mut harness = ClusterHarness::started(HarnessConfig::small(1, 1, 2));
     let sums = harness.work(3, whole);
     let leaving = harness.workers().start + 1;
-    harness.command(leaving, WorkerCommand::Leave);
+    harness.command(leaving, WorkerCommand::Leave { returns: false });
     harness.wait_for(leaving, |event| *event == Event::Worker(WorkerEvent::Finished));
     let successor = harness.add_worker();
     harness.wait_for(successor, |event| {

@@ -150,7 +150,7 @@ fn control() -> impl Strategy<Value = Message> {
         Just(Message::Retire),
         Just(Message::Retired),
         prop_oneof![0u16..3, any::<u16>()].prop_map(|switch| Message::Unreachable { switch }),
-        Just(Message::Leave),
+        Just(Message::Leave { returns: false }),
         number().prop_map(|number| Message::Barrier { number }),
         number().prop_map(|number| Message::Release { number }),
         (number(), number()).prop_map(|(barrier, clock)| Message::Clock { barrier, clock }),

@@ -276,7 +276,9 @@ fn run_server(node: &Node, options: NodeOptions) -> Result<Receiver<MemberEvent>
         match events.recv_timeout(LOOK) {
             Ok(MemberEvent::Started { .. }) => return Ok(events),
             Ok(MemberEvent::Ended { reason, .. }) => return Err(switching(reason)),
-            Ok(MemberEvent::Finished(_)) | Err(RecvTimeoutError::Disconnected) => {
+            // It is never asked to end.
+            Ok(MemberEvent::Finished(_) | MemberEvent::Drained { .. })
+            | Err(RecvTimeoutError::Disconnected) => {
                 return Err(switching("the job was over before it began"));
             }
             Err(RecvTimeoutError::Timeout) => {}

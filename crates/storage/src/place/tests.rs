@@ -3,8 +3,8 @@
 use std::error::Error as _;
 
 use libra_proto::{
-    Cluster, Durability, HotPath, Link, LinkEvent, Message, Peer, Restoring, Role, Server, ServerEvent,
-    Start, StorageRequest,
+    Cluster, Durability, HotPath, Link, LinkEvent, Message, Peer, Restoring, Role, Server, ServerCommand,
+    ServerEvent, Start, StorageRequest,
 };
 
 use super::*;
@@ -43,7 +43,7 @@ fn shards_of(processes: &[u16]) -> tempfile::TempDir {
     let data = tempfile::tempdir().unwrap();
     let mut cluster = Cluster::new(JOB, Vec::new(), None, HotPath::for_workers(1));
     cluster.durability = Durability { log: true, checkpoint_bytes_per_second: u64::MAX, ..Durability::NONE };
-    cluster.servers = processes.iter().copied().map(address).collect();
+    cluster.view.servers = processes.iter().copied().map(address).collect();
     cluster.view.number = 1;
     for (number, process) in (0..).zip(processes) {
         let directory = shard_directory(data.path(), number);
@@ -66,7 +66,8 @@ fn shards_of(processes: &[u16]) -> tempfile::TempDir {
                 ) => {}
                 ServerEvent::Storage(request) => {
                     let done = checkpoints.handle(request);
-                    done.into_iter().for_each(|event| server.handle_command(NOW, event));
+                    done.into_iter()
+                        .for_each(|event| server.handle_command(NOW, ServerCommand::Storage(event)));
                 }
                 _ => {}
             }

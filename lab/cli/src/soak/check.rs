@@ -8,7 +8,7 @@ use anyhow::{Result, bail};
 use super::history::Deaths;
 use super::load::Load;
 use super::records::{self, Record, Step};
-use super::worker::RowsRead;
+use super::worker::{RowsRead, has_left};
 
 /// Number of differences that are named.
 const NAMED_MAX: usize = 8;
@@ -24,6 +24,8 @@ const REPLAYED_WITHIN: u64 = 1_500_000;
 #[derive(Debug, Default)]
 pub(super) struct Verdict {
     pub(super) workers_ended: usize,
+    /// They were asked to end, and left when all that they had pushed was visible.
+    pub(super) workers_left: usize,
     pub(super) workers_killed: usize,
     pub(super) pushes_issued: u64,
     pub(super) pushes_acknowledged: u64,
@@ -92,7 +94,12 @@ pub(super) fn check(load: &Load, directory: &Path, deaths: &Deaths) -> Result<Ve
     for worker in 0..load.lanes {
         let records = records::read(directory, worker)?;
         let rows = RowsRead::open(directory, worker, load)?;
-        let pushes = Pushes::of(&records, worker, rows.is_some(), deaths, &mut verdict);
+        let end = match rows.is_some() {
+            true => End::WithJob,
+            false if has_left(directory, worker) => End::Left,
+            false => End::Killed,
+        };
+        let pushes = Pushes::of(&records, worker, end, deaths, &mut verdict);
         lanes.push(pushes.lane(load, worker)?);
         readers.extend(rows);
     }
@@ -107,6 +114,14 @@ pub(super) fn check(load: &Load, directory: &Path, deaths: &Deaths) -> Result<Ve
     Ok(verdict)
 }
 
+/// How a worker has ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum End {
+    WithJob,
+    Left,
+    Killed,
+}
+
 /// The pushes of one worker.
 #[derive(Debug, Default)]
 struct Pushes {
@@ -115,10 +130,10 @@ struct Pushes {
 }
 
 impl Pushes {
-    fn of(records: &[Record], worker: u16, ended: bool, deaths: &Deaths, verdict: &mut Verdict) -> Self {
+    fn of(records: &[Record], worker: u16, end: End, deaths: &Deaths, verdict: &mut Verdict) -> Self {
         let mut pushes = Self::default();
         let Some(last) = records.iter().map(|record| record.at).max() else { return pushes };
-        let uncertain_after = if ended { u64::MAX } else { uncertain_after(last, deaths) };
+        let uncertain_after = if end == End::Killed { uncertain_after(last, deaths) } else { u64::MAX };
         for Record { at, push, step } in records {
             let new = match step {
                 Step::Issued => pushes.open.insert(*push),
@@ -131,14 +146,14 @@ impl Pushes {
                 verdict.differ(|| format!("worker {worker} has {step:?} push {push} twice"));
             }
         }
-        if ended {
-            verdict.workers_ended += 1;
+        if end == End::Killed {
+            verdict.workers_killed += 1;
+            verdict.pushes_open += pushes.open.len() as u64;
+        } else {
+            *(if end == End::Left { &mut verdict.workers_left } else { &mut verdict.workers_ended }) += 1;
             for push in core::mem::take(&mut pushes.open) {
                 verdict.differ(|| format!("push {push} of worker {worker} was never acknowledged"));
             }
-        } else {
-            verdict.workers_killed += 1;
-            verdict.pushes_open += pushes.open.len() as u64;
         }
         pushes
     }
@@ -284,6 +299,8 @@ fn index(number: u64) -> usize {
 
 #[cfg(test)]
 mod tests {
+    use std::fs::File;
+
     use super::*;
     use crate::soak::records::Records;
 
@@ -324,6 +341,21 @@ mod tests {
         assert_eq!((verdict.pushes_issued, verdict.pushes_acknowledged, verdict.pushes_open), (13, 12, 1));
         let directory = tempfile::TempDir::new().unwrap();
         assert!(check_spoiled(directory.path(), |rows| add(rows, 1, &LOAD.push(1, 2))).is_equal());
+    }
+
+    /// As above, but worker 1 was asked to end, and has left.
+    fn check_left(directory: &Path, spoil: impl FnOnce(&mut Vec<f32>)) -> Verdict {
+        File::create(directory.join("left-1")).unwrap();
+        check_spoiled(directory, spoil)
+    }
+
+    #[test]
+    fn of_a_worker_that_left_every_push_counts() {
+        let directory = tempfile::TempDir::new().unwrap();
+        let verdict = check_left(directory.path(), |_| ());
+        // Its third push was never acknowledged.
+        assert_eq!((verdict.workers_left, verdict.workers_killed, verdict.differences), (1, 0, 1));
+        assert!(verdict.named[0].contains("never acknowledged"), "{:?}", verdict.named);
     }
 
     #[test]

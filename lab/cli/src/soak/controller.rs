@@ -93,6 +93,9 @@ impl From<&ControllerEvent> for Event {
     fn from(event: &ControllerEvent) -> Self {
         match event {
             ControllerEvent::Joined { peer, .. } => Self::Joined { peer: *peer },
+            ControllerEvent::TakesOver => {
+                Self::Note { what: "members call that have lost their controller".to_owned() }
+            }
             ControllerEvent::Started => Self::Started,
             ControllerEvent::Recovered => Self::Recovered,
             ControllerEvent::Lost { peer, reason } => Self::Lost { peer: *peer, reason: reason.clone() },

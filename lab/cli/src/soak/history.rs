@@ -20,6 +20,7 @@ const RECOVERY_MAX: Duration = Duration::from_secs(4);
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum FaultKind {
     Killed(Target),
+    Drained(Target),
     Migrated,
 }
 
@@ -51,6 +52,8 @@ pub(super) struct History {
     pub(super) began: u64,
     pub(super) entries: Vec<LogEntry>,
     pub(super) injected: Vec<InjectedFault>,
+    /// Processes that were asked to end, and how long it took.
+    pub(super) drains: Vec<(String, Duration)>,
     pub(super) counts: Counts,
     /// Of all workers, longest first.
     pub(super) stalls: Vec<Stall>,
@@ -82,12 +85,18 @@ impl History {
     /// given up, the new controller has all members.
     pub(super) fn recovery(&self, injected: &InjectedFault) -> Option<Duration> {
         let is_over = |event: &Event| match injected.kind {
-            FaultKind::Killed(Target::Switch) | FaultKind::Migrated => {
+            FaultKind::Killed(Target::Switch) | FaultKind::Drained(Target::Switch) | FaultKind::Migrated => {
                 matches!(event, Event::Settled { moved: 1.., .. })
             }
             FaultKind::Killed(Target::Worker) => matches!(event, Event::Lost { peer: Peer::Worker(_), .. }),
-            FaultKind::Killed(Target::Server) => matches!(event, Event::Returned { .. }),
-            FaultKind::Killed(Target::Controller) => matches!(event, Event::Recovered),
+            // The next view is without it.
+            FaultKind::Drained(Target::Worker) => matches!(event, Event::Settled { .. }),
+            FaultKind::Killed(Target::Server) | FaultKind::Drained(Target::Server) => {
+                matches!(event, Event::Returned { .. })
+            }
+            FaultKind::Killed(Target::Controller) | FaultKind::Drained(Target::Controller) => {
+                matches!(event, Event::Recovered)
+            }
         };
         let over = self.entries.iter().find(|entry| entry.at > injected.at && is_over(&entry.event))?;
         Some(Duration::from_micros(over.at - injected.at))

@@ -1,22 +1,28 @@
 //! The processes of a soak.
 
 use std::fmt;
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::mpsc::Sender;
 use std::time::{Duration, Instant};
 
-use anyhow::Result;
+use anyhow::{Result, bail};
 use libra_proto::Peer;
 
 use super::Settings;
 use super::controller::{LogEntry, migrate};
 use super::runner::Signal;
 use crate::security::RunToken;
+use libra_launch::exit;
+use libra_launch::fault_schedule::Target;
 use libra_launch::network::{self, Network, Seat};
 use libra_launch::parent_guard;
 use libra_launch::plane::SwitchPlane;
 use libra_launch::process::Process;
+
+/// Time that a process may take to end in order: longer than --grace.
+const DRAIN_MAX: Duration = Duration::from_secs(30);
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Kind {
@@ -24,6 +30,17 @@ pub(super) enum Kind {
     Server,
     Switch,
     Worker,
+}
+
+impl From<Target> for Kind {
+    fn from(target: Target) -> Self {
+        match target {
+            Target::Switch => Self::Switch,
+            Target::Worker => Self::Worker,
+            Target::Server => Self::Server,
+            Target::Controller => Self::Controller,
+        }
+    }
 }
 
 impl fmt::Display for Kind {
@@ -56,6 +73,8 @@ pub(super) struct Processes<'s> {
     /// One of their own, for switches in the kernel.
     network: Option<Network>,
     alive: Vec<Member>,
+    /// Those that were asked to end, and when.
+    draining: Vec<(Member, Instant)>,
     started: [usize; 4],
 }
 
@@ -73,7 +92,17 @@ impl<'s> Processes<'s> {
         let program = parent_guard::this_program()?;
         let network = (settings.plane != SwitchPlane::Udp).then(Network::new).transpose()?;
         let token = RunToken::new(settings.security)?;
-        Ok(Self { settings, directory, program, token, signals, network, alive: Vec::new(), started: [0; 4] })
+        Ok(Self {
+            settings,
+            directory,
+            program,
+            token,
+            signals,
+            network,
+            alive: Vec::new(),
+            draining: Vec::new(),
+            started: [0; 4],
+        })
     }
 
     pub(super) fn start(&mut self, kind: Kind) -> Result<()> {
@@ -96,6 +125,12 @@ impl<'s> Processes<'s> {
                 }
                 command.args(["server", "--exit-with-parent", "--controller", &controller]);
                 command.arg("--shards-per-server").arg(self.settings.shards_per_server.to_string());
+                // Every other server that is started again has another address, as one that an engine has moved.
+                let restarts = index.checked_sub(self.settings.sizes.servers.into());
+                if let Some(restart) = restarts.filter(|restart| restart % 2 == 0 && self.network.is_none()) {
+                    let place = u8::try_from(2 + restart).unwrap_or(u8::MAX);
+                    command.args(["--listen", &SocketAddr::from(([127, 0, 0, place], 0)).to_string()]);
+                }
                 if self.settings.needs_disk() {
                     // A server that replaces a killed one goes on with its shard.
                     command.arg("--state-dir").arg(self.directory.join("state"));
@@ -182,6 +217,37 @@ impl<'s> Processes<'s> {
         let name = process.name().to_owned();
         process.kill()?;
         Ok(Some(name))
+    }
+
+    /// Asks a process to end in order. Returns its name; `None` if no such process is left.
+    pub(super) fn drain(&mut self, kind: Kind) -> Result<Option<String>> {
+        let Some(picked) = self.pick(kind) else { return Ok(None) };
+        let member = self.alive.remove(picked);
+        let name = member.process.name().to_owned();
+        member.process.terminate()?;
+        self.draining.push((member, Instant::now()));
+        Ok(Some(name))
+    }
+
+    /// Takes those that have ended since they were asked to: kind, name, and how long it took.
+    ///
+    /// # Errors
+    /// One has failed, or takes too long.
+    pub(super) fn take_drained(&mut self) -> Result<Vec<(Kind, String, Duration)>> {
+        let mut drained = Vec::new();
+        for (mut member, since) in core::mem::take(&mut self.draining) {
+            let name = member.process.name().to_owned();
+            match member.process.status()? {
+                // With the job, or before.
+                Some(status) if status.success() || status.code() == Some(exit::AGAIN.into()) => {
+                    drained.push((member.kind, name, since.elapsed()));
+                }
+                Some(status) => bail!("{name} was asked to end, and ended with {status}"),
+                None if since.elapsed() > DRAIN_MAX => bail!("{name} was asked to end, and does not"),
+                None => self.draining.push((member, since)),
+            }
+        }
+        Ok(drained)
     }
 
     /// Asks the controller to move what a switch holds. Returns which; `None` if there is no switch in the cluster.

@@ -36,6 +36,7 @@ struct Document<'a> {
 #[derive(Serialize)]
 struct Workers {
     ended: usize,
+    left: usize,
     killed: usize,
 }
 
@@ -170,7 +171,11 @@ impl<'a> Report<'a> {
             differences: verdict.differences,
             differences_named: &verdict.named,
             values_compared: verdict.values,
-            workers: Workers { ended: verdict.workers_ended, killed: verdict.workers_killed },
+            workers: Workers {
+                ended: verdict.workers_ended,
+                left: verdict.workers_left,
+                killed: verdict.workers_killed,
+            },
             pushes: Pushes {
                 issued: verdict.pushes_issued,
                 acknowledged: verdict.pushes_acknowledged,
@@ -333,10 +338,11 @@ impl<'a> Report<'a> {
             }
             .to_owned(),
             format!(
-                "{} values compared, {} differ; {} workers came to the end, {} were killed",
+                "{} values compared, {} differ; {} workers came to the end, {} left before, {} were killed",
                 group(verdict.values),
                 group(verdict.differences),
                 verdict.workers_ended,
+                verdict.workers_left,
                 verdict.workers_killed
             ),
         );
@@ -347,6 +353,7 @@ impl<'a> Report<'a> {
 fn action(injected: &InjectedFault) -> String {
     match injected.kind {
         FaultKind::Killed(target) => format!("kill {target}"),
+        FaultKind::Drained(target) => format!("drain {target}"),
         FaultKind::Migrated => "migrate".to_owned(),
     }
 }
@@ -359,6 +366,10 @@ fn outcome(injected: &InjectedFault) -> &'static str {
         FaultKind::Killed(Worker) => "killed until the others went on without it",
         FaultKind::Killed(Server) => "killed until it was back with what it had",
         FaultKind::Killed(Controller) => "killed until the next had taken over",
+        FaultKind::Drained(Switch) => "terminated until its regions had another owner",
+        FaultKind::Drained(Worker) => "terminated until the others went on without it",
+        FaultKind::Drained(Server) => "terminated until it was back with all it had",
+        FaultKind::Drained(Controller) => "terminated until the next had taken over",
         FaultKind::Migrated => "relieved until its regions had another owner",
     }
 }

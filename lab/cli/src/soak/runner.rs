@@ -40,6 +40,7 @@ pub(super) enum Signal {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Act {
     Kill(Target),
+    Drain(Target),
     Migrate,
     Start(Kind),
 }
@@ -71,11 +72,21 @@ impl SoakRunner<'_> {
     /// Returns the actions and their times, in order.
     fn acts(&self) -> VecDeque<(Duration, Act)> {
         let kills = self.arguments.kill.iter().map(|kill| (kill.at, Act::Kill(kill.target)));
+        let drains = self.arguments.drain.iter().map(|drain| (drain.at, Act::Drain(drain.target)));
         let migrations = self.arguments.migrate.iter().map(|moment| (moment.0, Act::Migrate));
-        let mut acts: Vec<_> = kills.chain(migrations).collect();
+        let mut acts: Vec<_> = kills.chain(drains).chain(migrations).collect();
         acts.sort_by_key(|(at, _)| *at);
         acts.into()
     }
+}
+
+/// The start of a process in the place of another, and how much later.
+fn start_again(kind: Kind) -> (Duration, Act) {
+    let after = match kind {
+        Kind::Switch | Kind::Worker => RESTART_AFTER,
+        Kind::Server | Kind::Controller => Duration::ZERO,
+    };
+    (after, Act::Start(kind))
 }
 
 /// A soak that is under way.
@@ -130,14 +141,11 @@ impl ActiveSoak<'_> {
         loop {
             let now = Instant::now();
             while let Some((_, act)) = acts.pop_front_if(|(at, _)| begin + *at <= now) {
-                if let Some((after, next)) = self.act(act)? {
-                    let at = begin.elapsed() + after;
-                    // A process that starts when the others end would only be turned away.
-                    if at < lasts || matches!(next, Act::Start(Kind::Controller | Kind::Server)) {
-                        let place = acts.partition_point(|(other, _)| *other <= at);
-                        acts.insert(place, (at, next));
-                    }
-                }
+                let next = self.act(act)?;
+                self.plan(&mut acts, begin, lasts, next);
+            }
+            for kind in self.take_drained()? {
+                self.plan(&mut acts, begin, lasts, Some(start_again(kind)));
             }
             if self.history.count(|event| matches!(event, Event::Finished(_))) > 0 {
                 return Ok(());
@@ -154,6 +162,34 @@ impl ActiveSoak<'_> {
         }
     }
 
+    /// Puts what must follow in its place.
+    fn plan(
+        &self,
+        acts: &mut VecDeque<(Duration, Act)>,
+        begin: Instant,
+        lasts: Duration,
+        next: Option<(Duration, Act)>,
+    ) {
+        let Some((after, next)) = next else { return };
+        let at = begin.elapsed() + after;
+        // A process that starts when the others end would only be turned away.
+        if at < lasts || matches!(next, Act::Start(Kind::Controller | Kind::Server)) {
+            let place = acts.partition_point(|(other, _)| *other <= at);
+            acts.insert(place, (at, next));
+        }
+    }
+
+    /// Returns the kinds of processes that have ended since they were asked to.
+    fn take_drained(&mut self) -> Result<Vec<Kind>> {
+        let drained = self.processes.take_drained()?;
+        for (_, process, took) in &drained {
+            let seconds = self.history.seconds(wall_clock());
+            self.print(&format!("{seconds:6.2} s: {process} has ended after {:.0} ms", milliseconds(*took)));
+            self.history.drains.push((process.clone(), *took));
+        }
+        Ok(drained.into_iter().map(|(kind, ..)| kind).collect())
+    }
+
     /// Returns what must follow, and how much later.
     fn act(&mut self, act: Act) -> Result<Option<(Duration, Act)>> {
         let at = wall_clock();
@@ -168,22 +204,26 @@ impl ActiveSoak<'_> {
                 Ok(None)
             }
             Act::Kill(target) => {
-                let (kind, after) = match target {
-                    Target::Switch => (Kind::Switch, RESTART_AFTER),
-                    Target::Worker => (Kind::Worker, RESTART_AFTER),
-                    Target::Server => (Kind::Server, Duration::ZERO),
-                    Target::Controller => (Kind::Controller, Duration::ZERO),
-                };
+                let kind = Kind::from(target);
                 let process = self.processes.kill(kind)?;
-                let next = process.is_some().then_some((after, Act::Start(kind)));
+                let next = process.is_some().then_some(start_again(kind));
                 self.record_fault(at, FaultKind::Killed(target), process);
                 Ok(next)
+            }
+            Act::Drain(target) => {
+                let process = self.processes.drain(target.into())?;
+                self.record_fault(at, FaultKind::Drained(target), process);
+                Ok(None)
             }
         }
     }
 
     fn record_fault(&mut self, at: u64, kind: FaultKind, process: Option<String>) {
-        let what = if kind == FaultKind::Migrated { "relieved" } else { "killed" };
+        let what = match kind {
+            FaultKind::Killed(_) => "killed",
+            FaultKind::Drained(_) => "terminated",
+            FaultKind::Migrated => "relieved",
+        };
         let seconds = self.history.seconds(at);
         let Some(process) = process else {
             return self.print(&format!("{seconds:6.2} s: no process is left to be {what}"));

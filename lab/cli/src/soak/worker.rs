@@ -8,7 +8,8 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
-use libra_net::{Accepted, NodeError, WorkerNode};
+use libra_launch::{exit, interrupt};
+use libra_net::{Accepted, Drain, NodeError, NodeOptions, WorkerNode};
 use libra_proto::{Parameters, PullId};
 
 use super::load::Load;
@@ -27,7 +28,10 @@ const ROWS_PER_READ: usize = 1 << 20;
 
 pub(super) fn run(directory: &Path) -> Result<()> {
     let settings = Settings::read(directory)?;
-    let Some(worker) = join(&settings)? else { return Ok(()) };
+    let drain = Drain::new();
+    let Some(worker) = join(&settings, &drain)? else { return Ok(()) };
+    let asked = drain.clone();
+    interrupt::on_terminate(move || asked.begin());
     let number = worker.number();
     let task = Task::from_text(&worker.cluster().task)?;
     if number >= task.load.lanes {
@@ -36,9 +40,17 @@ pub(super) fn run(directory: &Path) -> Result<()> {
         bail!(reason);
     }
     let records = Records::create(directory, number)?;
-    let mut pusher = Pusher { worker, number, task, records, open: BTreeMap::new(), clock: Clock::start() };
+    let (open, clock) = (BTreeMap::new(), Clock::start());
+    let mut pusher = Pusher { worker, number, task, records, open, clock, drain };
     match pusher.run().and_then(|()| pusher.write_rows(directory)) {
         Ok(()) => Ok(pusher.worker.report(String::new())?),
+        Err(error) if exit::is_drained(&error) => {
+            pusher.finish_pushes()?;
+            pusher.worker.drain()?;
+            let path = left_path(directory, number);
+            File::create(&path).with_context(|| format!("cannot write {}", path.display()))?;
+            Err(NodeError::Drained { unsaved: None }.into())
+        }
         Err(error) => {
             pusher.worker.abort(format!("{error:#}"));
             Err(error)
@@ -47,10 +59,11 @@ pub(super) fn run(directory: &Path) -> Result<()> {
 }
 
 /// Joins the cluster. `None` if there is nothing to do any more.
-fn join(settings: &Settings) -> Result<Option<WorkerNode>> {
+fn join(settings: &Settings, drain: &Drain) -> Result<Option<WorkerNode>> {
     let deadline = Instant::now() + JOIN_TIMEOUT;
     loop {
-        match WorkerNode::join(settings.options()?) {
+        let options = NodeOptions { drain: drain.clone(), ..settings.options()? };
+        match WorkerNode::join(options) {
             Err(NodeError::Ended { .. }) if wall_clock() >= settings.task.end => return Ok(None),
             Err(NodeError::Ended { .. }) if Instant::now() < deadline => thread::sleep(RETRY_PAUSE),
             joined => return Ok(Some(joined?)),
@@ -83,6 +96,7 @@ struct Pusher {
     /// Pushes under way: their numbers at the worker, and ours.
     open: BTreeMap<u64, u32>,
     clock: Clock,
+    drain: Drain,
 }
 
 impl Pusher {
@@ -90,7 +104,7 @@ impl Pusher {
     fn run(&mut self) -> Result<()> {
         let mut pull = None;
         let mut push = 0;
-        while self.clock.at(Instant::now()) < self.task.end {
+        while self.clock.at(Instant::now()) < self.task.end && !self.drain.has_begun() {
             while let Some(accepted) = self.worker.try_finish_push()? {
                 self.acknowledged(accepted)?;
             }
@@ -108,14 +122,20 @@ impl Pusher {
             self.push(push)?;
             push += 1;
         }
-        while !self.open.is_empty() {
-            self.wait()?;
-        }
+        self.finish_pushes()?;
         if let Some(pull) = pull {
             self.finish_pull(pull)?;
         }
+        // One that was asked to end leaves here.
         self.worker.flush()?;
         Ok(self.worker.barrier()?)
+    }
+
+    fn finish_pushes(&mut self) -> Result<()> {
+        while !self.open.is_empty() {
+            self.wait()?;
+        }
+        Ok(())
     }
 
     /// Reads all rows, and writes their values to a file, which has its name when it is complete.
@@ -174,6 +194,15 @@ impl Pusher {
 
 fn rows_path(directory: &Path, worker: u16) -> PathBuf {
     directory.join(format!("rows-{worker}"))
+}
+
+fn left_path(directory: &Path, worker: u16) -> PathBuf {
+    directory.join(format!("left-{worker}"))
+}
+
+/// Returns true if a worker was asked to end, and has left with all that it had pushed visible.
+pub(super) fn has_left(directory: &Path, worker: u16) -> bool {
+    left_path(directory, worker).exists()
 }
 
 /// The values of all rows as a worker has read them at the end, row by row.

@@ -15,7 +15,7 @@ use crate::workload::{Progress, User};
 /// silence.
 pub(crate) const EXEMPTION: Duration = Duration::from_secs(16);
 /// Servers, and workers that must live to the end, are never away for longer: their place is kept for 2 s.
-const SHORT: Duration = Duration::from_millis(900);
+pub(super) const SHORT: Duration = Duration::from_millis(900);
 /// After a controller has come back, it takes this long until its members have rejoined.
 const RECOVERY: Duration = Duration::from_millis(3500);
 
@@ -96,7 +96,16 @@ impl ScenarioRunner {
             }
             Fault::ServerSleeps(lasts) => self.put_server_to_sleep(lasts),
             Fault::ServerCutOff(cut_off) => self.cut_server_off(cut_off),
-            Fault::ServerDies { machine, returns } => self.kill_server(machine, returns),
+            Fault::ServerDies { machine, returns } => {
+                self.kill_server(machine, returns);
+            }
+            Fault::SwitchDrains { returns } => self.drain_switch(returns),
+            Fault::ServerDrains { returns, moves, machine } => self.drain_server(returns, moves, machine),
+            Fault::ServerMoves { returns } => {
+                if let Some(host) = self.kill_server(false, returns) {
+                    self.move_server(host);
+                }
+            }
             Fault::DiskFull(lasts) => self.fill_disk(lasts),
             Fault::StreamsBreak => self.break_streams(),
             Fault::Foreign => self.send_foreign_packets(),
@@ -165,7 +174,7 @@ impl ScenarioRunner {
         }
     }
 
-    fn hosts_of(&self, kind: Kind) -> Vec<Host> {
+    pub(super) fn hosts_of(&self, kind: Kind) -> Vec<Host> {
         (0..self.kinds.len()).filter(|host| self.kinds[*host] == kind).collect()
     }
 
@@ -278,26 +287,25 @@ impl ScenarioRunner {
     }
 
     /// A server dies, and comes back with what is on its disk. One that goes on without its log would have lost something.
-    fn kill_server(&mut self, machine: bool, returns: Duration) {
+    fn kill_server(&mut self, machine: bool, returns: Duration) -> Option<Host> {
         let now = self.now();
         if !self.scenario.durability.log || now < self.servers_busy_until {
-            return;
+            return None;
         }
-        let Some(host) = self.pick(Kind::Server, false) else { return };
+        let host = self.pick(Kind::Server, false)?;
         let shards = self.world.shards_of(host);
         if shards.iter().any(|shard| self.without_log.contains(shard) || self.full.contains(shard)) {
-            return;
+            return None;
         }
         self.count_fault(if machine { "server machine fails" } else { "server crashes" });
         let away = returns + self.draw_restore_time(host);
         self.servers_busy_until = now + away + SHORT;
-        // Switches that cannot bring their rounds to it give up; and who is about to be missed is missed for longer.
-        let others: Vec<Host> = [Kind::Switch, Kind::Worker].map(|kind| self.hosts_of(kind)).concat();
-        others.into_iter().for_each(|other| self.exempt(other, away));
+        self.miss_server(away);
         // All of its shards die with the process, and come back with it.
         for shard in shards.into_iter().rev() {
             self.kill(shard, Kind::Server, machine, Some(returns));
         }
+        Some(host)
     }
 
     /// One of those who have a disk, drawn so that nothing else is drawn in another way.

@@ -60,6 +60,25 @@ pub enum Fault {
         /// After how long another process starts in its place.
         returns: Duration,
     },
+    /// A switch is asked to end. It may come back.
+    SwitchDrains {
+        /// After how long another process starts in its place.
+        returns: Option<Duration>,
+    },
+    /// A server is asked to end. It comes back.
+    ServerDrains {
+        /// After how long another process starts in its place.
+        returns: Duration,
+        /// True if that has another address.
+        moves: bool,
+        /// True if its machine fails when it has ended.
+        machine: bool,
+    },
+    /// A server's process is killed, and the one that comes back has another address.
+    ServerMoves {
+        /// After how long.
+        returns: Duration,
+    },
     /// The disk of a server takes no more, for so long.
     DiskFull(Duration),
     /// Streams break, some of them just when something is on its way.

@@ -55,7 +55,7 @@ fn workers_at_the_barrier_done_or_gone_do_not_block_clocks() {
     send_clock(&mut harness, 0, 0, 7);
     let statistics = Statistics::Worker(WorkerStatistics::default());
     harness.from(Worker(4), Message::Report { text: String::new(), statistics });
-    harness.from(Worker(3), Message::Leave);
+    harness.from(Worker(3), Message::Leave { returns: false });
     harness.settle();
     at_barrier(&mut harness, 2, 0);
     assert_eq!(clocks_sent(&mut harness, 0), []);
@@ -71,7 +71,7 @@ fn workers_at_the_barrier_done_or_gone_do_not_block_clocks() {
 #[test]
 fn a_late_worker_is_waited_for_from_its_first_barrier_on() {
     let mut harness = ControllerHarness::running(1, 0, 0, 2);
-    harness.from(Worker(1), Message::Leave);
+    harness.from(Worker(1), Message::Leave { returns: false });
     harness.settle();
     harness.join(Worker(2));
     harness.viewed(Server(0));

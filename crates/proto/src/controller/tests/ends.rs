@@ -51,7 +51,7 @@ fn barriers_do_not_wait_for_workers_that_died_left_or_reported() {
     assert!(harness.received(Worker(0)).contains(&Message::Release { number: 0 }));
     harness.settle();
     at_barrier(&mut harness, 0, 1);
-    harness.from(Worker(1), Message::Leave);
+    harness.from(Worker(1), Message::Leave { returns: false });
     assert_eq!(harness.received(Worker(1)), [Message::Finish]);
     harness.viewed(Server(0));
     assert!(harness.received(Worker(0)).contains(&Message::Release { number: 1 }));
@@ -70,7 +70,7 @@ fn a_late_worker_begins_at_the_next_barrier_which_waits_for_it() {
     let mut harness = ControllerHarness::running(1, 0, 0, 2);
     at_barrier(&mut harness, 0, 0);
     at_barrier(&mut harness, 1, 0);
-    harness.from(Worker(1), Message::Leave);
+    harness.from(Worker(1), Message::Leave { returns: false });
     harness.settle();
     at_barrier(&mut harness, 0, 1);
     harness.settle();
@@ -98,7 +98,7 @@ fn the_last_worker_may_neither_die_nor_leave() {
     assert!(matches!(harness.received(Server(0)).last(), Some(Message::Abort { .. })));
 
     let mut harness = ControllerHarness::running(1, 1, 0, 1);
-    harness.from(Worker(0), Message::Leave);
+    harness.from(Worker(0), Message::Leave { returns: false });
     assert!(harness.failure().is_some());
 }
 
@@ -107,7 +107,7 @@ fn the_last_worker_may_neither_die_nor_leave() {
 fn a_worker_that_leaves_makes_room_and_keeps_its_number() {
     let mut harness = ControllerHarness::running(1, 1, 0, 2);
     let link = harness.links_of[&Worker(0)];
-    harness.from(Worker(0), Message::Leave);
+    harness.from(Worker(0), Message::Leave { returns: false });
     assert_eq!(harness.received_on(link), [Message::Finish]);
     assert_eq!(harness.view().workers.keys().copied().collect::<Vec<_>>(), [1]);
     assert_eq!(harness.lost(), [], "nothing is amiss");
@@ -126,13 +126,13 @@ fn a_worker_that_leaves_makes_room_and_keeps_its_number() {
 fn a_worker_gets_no_number_when_all_are_given() {
     let mut harness = ControllerHarness::running(1, 1, 0, 2);
     for number in 2..32 {
-        harness.from(Worker(if number == 2 { 0 } else { number - 1 }), Message::Leave);
+        harness.from(Worker(if number == 2 { 0 } else { number - 1 }), Message::Leave { returns: false });
         harness.settle();
         harness.join(Worker(number));
         harness.settle();
     }
     assert_eq!(harness.view().workers.keys().copied().collect::<Vec<_>>(), [1, 31]);
-    harness.from(Worker(31), Message::Leave);
+    harness.from(Worker(31), Message::Leave { returns: false });
     harness.settle();
     let link = harness.join(Worker(32));
     let received = harness.received_on(link);
@@ -187,12 +187,12 @@ fn a_worker_cannot_leave_before_the_start_or_after_the_end() {
     for peer in [Server(0), Worker(0), Worker(1)] {
         harness.join(peer);
     }
-    harness.from(Worker(0), Message::Leave);
+    harness.from(Worker(0), Message::Leave { returns: false });
     assert_eq!(harness.received(Server(0)), [], "server 1 and the switch are missing");
     let mut harness = ControllerHarness::running(1, 0, 0, 3);
     harness.command(ControllerCommand::Abort { reason: String::new() });
     harness.recipients();
-    harness.from(Worker(0), Message::Leave);
+    harness.from(Worker(0), Message::Leave { returns: false });
     assert_eq!(harness.recipients(), []);
 }
 

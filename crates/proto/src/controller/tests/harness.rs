@@ -125,7 +125,13 @@ impl ControllerHarness {
 
     /// The message with which a member rejoins on a new stream, with nothing but its name in it.
     pub(super) fn rejoin_message(&self, peer: Peer, link: Link) -> Rejoin {
-        let join = join(super::super::members::kind_of(peer), link);
+        let mut join = join(super::super::members::kind_of(peer), link);
+        // A server is where it was.
+        if let Peer::Server(server) = peer
+            && let Some(known) = self.controller.cluster.view.servers.get(usize::from(server))
+        {
+            join.stream = Some(*known);
+        }
         let share = if let Peer::Worker(number) = peer { number } else { 0 };
         let instance = testing::JOB.into();
         Rejoin {

@@ -121,7 +121,7 @@ fn a_switch_whose_standby_dies_while_it_retires_goes_on() {
 #[test]
 fn a_worker_that_missed_its_permission_to_leave_has_left() {
     let mut harness = ControllerHarness::running(1, 0, 0, 2);
-    harness.from(Worker(1), Message::Leave);
+    harness.from(Worker(1), Message::Leave { returns: false });
     // The stream broke before Finish came.
     harness.links_of.insert(Worker(1), crate::role::Link(crate::role::Link::ACCEPTED + 1));
     let link = harness.rejoin(Worker(1));

@@ -262,7 +262,7 @@ fn a_worker_that_leaves_meanwhile_does_so_when_all_are_back() {
     let mut harness = with_servers(&left_behind());
     // Its user requested it before the controller died, and it reports so again.
     rejoin_rest(&mut harness, &[Worker(0)], 4);
-    harness.from(Worker(0), Message::Leave);
+    harness.from(Worker(0), Message::Leave { returns: false });
     assert_eq!((harness.recipients(), harness.events()), (vec![], vec![]));
     rejoin_rest(&mut harness, &[Switch(0), Switch(1), Worker(1)], 4);
     assert!(harness.received(Worker(0)).contains(&Message::Finish));

@@ -41,7 +41,7 @@ fn messages_on_the_old_stream_count_no_more() {
     let mut harness = ControllerHarness::running(1, 0, 0, 2);
     let before = harness.links_of[&Worker(0)];
     harness.rejoin(Worker(0));
-    harness.deliver(before, Message::Leave);
+    harness.deliver(before, Message::Leave { returns: false });
     assert_eq!(harness.view().number, 1);
     // Its end is not the loss of the member.
     harness.links_of.insert(Worker(0), before);
@@ -153,7 +153,7 @@ fn a_rejoin_after_the_end_or_as_another_member_is_refused() {
 #[test]
 fn a_worker_whose_stream_broke_before_its_start_is_not_refused() {
     let mut harness = ControllerHarness::running(1, 0, 0, 2);
-    harness.from(Worker(1), Message::Leave);
+    harness.from(Worker(1), Message::Leave { returns: false });
     harness.settle();
     harness.join(Worker(2));
     harness.break_stream(Worker(2));

@@ -15,7 +15,7 @@ fn with_servers(servers: u16, is_one_process: bool) -> ControllerHarness {
     for number in 0..servers {
         harness.controller.members.get_mut(&Server(number)).unwrap().is_restartable = true;
         if is_one_process {
-            harness.controller.cluster.servers[usize::from(number)] = address(Link(Link::ACCEPTED + 99));
+            harness.controller.cluster.view.servers[usize::from(number)] = address(Link(Link::ACCEPTED + 99));
         }
     }
     harness

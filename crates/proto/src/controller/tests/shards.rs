@@ -35,7 +35,7 @@ fn a_job_begins_when_all_shards_of_its_servers_are_there() {
     let numbers = links.map(|link| started(&mut harness, link));
     assert_eq!(numbers, [0, 1, 2, 3, 4].map(|number| Some(Peer::Server(number))));
     let addresses = [one, other, one, other, other].map(address);
-    assert_eq!(harness.cluster().servers, addresses);
+    assert_eq!(harness.cluster().view.servers, addresses);
 }
 
 // rule M1
@@ -58,7 +58,7 @@ fn shards_that_go_before_the_job_begins_leave_no_gap() {
     harness.join(Peer::Worker(0));
     assert_eq!(started(&mut harness, next), Some(Peer::Server(0)));
     assert_eq!(started(&mut harness, other), Some(Peer::Server(1)));
-    assert_eq!(harness.cluster().servers, [next, other].map(address));
+    assert_eq!(harness.cluster().view.servers, [next, other].map(address));
 }
 
 // rule M1

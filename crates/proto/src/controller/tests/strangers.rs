@@ -26,7 +26,7 @@ fn an_unidentified_peer_ends_nothing() {
     let messages = [
         abort(),
         Message::Barrier { number: 77 },
-        Message::Leave,
+        Message::Leave { returns: false },
         Message::Report { text: String::new(), statistics },
         Message::Unreachable { switch: 0 },
         Message::Viewed { number: 1 },

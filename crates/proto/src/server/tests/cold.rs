@@ -199,7 +199,7 @@ fn a_request_for_more_than_a_message_holds_is_refused() {
     let (width, init) = (1 << 20, libra_store::Init::Zero);
     let table = libra_store::TableSpec { name: "layers".into(), keys: 0..100, width, rule, init };
     let mut cluster = crate::Cluster::new(9, vec![table], None, crate::HotPath::for_workers(1));
-    cluster.servers = vec![super::harness::address(1)];
+    cluster.view.servers = vec![super::harness::address(1)];
     let mut shard = Shard::new(0, Box::new(cluster), Journal::new(false, 0), None).unwrap();
     let too_many: Vec<u64> = (0..64).collect();
     assert!(shard.pull(Link(7), 1, &too_many.as_slice().into()).is_err());

@@ -341,6 +341,20 @@ fn a_record_of_rounds_that_do_not_fit_is_refused() {
     }
 }
 
+#[test]
+fn a_view_with_another_number_of_servers_is_not_acted_on() {
+    let (mut harness, mut disk) = with_log();
+    disk.serve(&mut harness, 0);
+    let view = View { number: 9, servers: Vec::new(), ..harness.view() };
+    let mut restored = Restored::new(&disk.state, 0).unwrap();
+    let record = postcard::to_stdvec(&RecordOf::View(&view)).unwrap();
+    let error = restored.record(5, &record).unwrap_err().to_string();
+    assert!(error.contains("another number of servers"), "{error}");
+    let dropped = harness.statistics().dropped;
+    harness.send(CONTROLLER, Message::View(view.into()));
+    assert_eq!(harness.statistics().dropped, dropped + 1);
+}
+
 // rule L7
 #[test]
 fn the_last_checkpoint_is_marked_as_that_of_a_finished_job() {

@@ -15,7 +15,7 @@ use crate::message::{
 };
 use crate::region::ROUNDS_BEGIN_AFTER;
 use crate::role::{Action, Link, LinkEvent, Role};
-use crate::server::{Server, ServerEvent};
+use crate::server::{MemberEvent, Server, ServerCommand, ServerEvent};
 use crate::statistics::ServerStatistics;
 use crate::storage::{StorageEvent, StorageRequest};
 use crate::testing::{self, HOT_ROWS, JOB, PLAN, WIDTH};
@@ -89,6 +89,7 @@ impl ServerHarness {
         let mut harness = Self::of(server);
         harness.view = View {
             number: 1,
+            servers: vec![address(1)],
             switches: (0..4).map(|number| (number, address(10 + number))).collect(),
             workers: (0..4).map(|number| (number, address(20 + number))).collect(),
             ownerships: vec![Ownership { owner: Some(0), view_id: 1 }],
@@ -97,7 +98,7 @@ impl ServerHarness {
             ..View::default()
         };
         let view = harness.view.clone();
-        let cluster = Cluster { shares: 4, servers: vec![address(1)], view, ..cluster }.into();
+        let cluster = Cluster { shares: 4, view, ..cluster }.into();
         let start = Start { you: Peer::Server(0), share: 0, barrier: 0, cluster };
         harness.send(CONTROLLER, Message::Start(Box::new(start)));
         harness
@@ -105,7 +106,7 @@ impl ServerHarness {
 
     /// The disk reports an event.
     pub(super) fn store(&mut self, event: StorageEvent) {
-        self.server.handle_command(NOW, event);
+        self.server.handle_command(NOW, ServerCommand::Storage(event));
         self.collect();
     }
 
@@ -126,7 +127,7 @@ impl ServerHarness {
         while let Some(event) = self.server.poll_event() {
             match event {
                 ServerEvent::Storage(request) => self.requests.push(request),
-                ServerEvent::Member(_) => {}
+                ServerEvent::Member(event) if !matches!(event, MemberEvent::Drained { .. }) => {}
                 event => self.events.push(event),
             }
         }

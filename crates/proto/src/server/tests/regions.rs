@@ -128,7 +128,7 @@ fn an_older_view_is_ignored_and_answered_with_the_newest() {
     let mut harness = ServerHarness::new();
     let view_id = harness.assign_region(Some(1));
     let older =
-        View { number: 1, ownerships: vec![Ownership { owner: Some(0), view_id: 1 }], ..View::default() };
+        View { number: 1, ownerships: vec![Ownership { owner: Some(0), view_id: 1 }], ..harness.view() };
     let answer = harness.request(CONTROLLER, Message::View(older.into()));
     assert_eq!(answer, [Message::Viewed { number: view_id }]);
     let switches = [harness.call(Switch(0)), harness.call(Switch(1))];
@@ -142,7 +142,7 @@ fn a_view_that_moves_nothing_interrupts_no_stream() {
     let switch = harness.call(Switch(0));
     harness.adopt(switch, 1);
     let view =
-        View { number: 9, ownerships: vec![Ownership { owner: Some(0), view_id: 1 }], ..View::default() };
+        View { number: 9, ownerships: vec![Ownership { owner: Some(0), view_id: 1 }], ..harness.view() };
     assert_eq!(harness.request(CONTROLLER, Message::View(view.into())), [Message::Viewed { number: 9 }]);
     assert!(harness.commit(switch, 1, 1, 5).is_some());
 }

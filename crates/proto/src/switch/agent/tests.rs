@@ -56,9 +56,9 @@ impl Plane for OneLane {
 #[test]
 fn a_plane_without_the_lanes_of_a_job_takes_no_part_in_it() {
     let of_lanes = |lanes| {
-        let cluster = cluster(1);
-        let servers = vec![SocketAddr::from(([127, 0, 0, 1], 5000))];
-        Cluster { hot_path: cluster.hot_path.clone().with_lanes(lanes), servers, ..cluster }
+        let mut cluster = cluster(1);
+        cluster.view.servers = vec![SocketAddr::from(([127, 0, 0, 1], 5000))];
+        Cluster { hot_path: cluster.hot_path.clone().with_lanes(lanes), ..cluster }
     };
     assert!(Agent::new(0, of_lanes(1), OneLane).is_ok());
     assert_eq!(Agent::new(0, of_lanes(16), OneLane).err(), Some("16 lanes are too many".to_owned()));

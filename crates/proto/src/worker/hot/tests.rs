@@ -12,7 +12,7 @@ fn a_worker_has_as_many_regions_as_a_plan_may_have() {
     let rows = u64::try_from(REGIONS_MAX).unwrap();
     for regions in [rows - 1, rows] {
         let mut cluster = testing::cluster(1);
-        cluster.servers = vec![SocketAddr::from(([10, 0, 0, 1], 4000))];
+        cluster.view.servers = vec![SocketAddr::from(([10, 0, 0, 1], 4000))];
         // One row for each.
         cluster.hot_path.cells_max = 1 + u16::try_from(testing::WIDTH).unwrap();
         cluster.tables[0].keys = 0..rows;

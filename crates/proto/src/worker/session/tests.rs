@@ -49,10 +49,10 @@ impl SessionHarness {
                 .collect(),
         };
         let mut cluster = Cluster::new(1, vec![table], Some(plan), hot_path);
-        cluster.servers = vec![SocketAddr::from(([127, 0, 0, 1], 5000))];
+        let servers = vec![SocketAddr::from(([127, 0, 0, 1], 5000))];
         cluster.shares = 1;
         let ownership = Ownership { owner: Some(0), view_id: 1 };
-        let view = View { number: 1, ownerships: vec![ownership], ..View::default() };
+        let view = View { number: 1, servers, ownerships: vec![ownership], ..View::default() };
         cluster.view = View { switches: [(0, switch())].into(), ..view };
         let (plan, placement) = (cluster.plan.clone().unwrap(), cluster.placement().unwrap().unwrap());
         let config = region::config(&cluster, &plan, &placement.regions()[0], ownership);
@@ -70,11 +70,13 @@ impl SessionHarness {
 
     /// The region is held under another view, in which the flow of its worker restarts or not.
     fn enter(&mut self, number: u64, flow: Option<u64>) {
-        let mut cluster = Cluster { view: View::default(), ..*self.session.cluster.clone() };
+        let mut cluster = (*self.session.cluster).clone();
+        let servers = cluster.view.servers.clone();
         let ownership = Ownership { owner: Some(0), view_id: number };
         let flows = flow.map(|view_id| ((0, 0), view_id)).into_iter().collect();
         let switches = [(0, switch())].into();
-        cluster.view = View { number, switches, ownerships: vec![ownership], flows, ..View::default() };
+        let ownerships = vec![ownership];
+        cluster.view = View { number, servers, switches, ownerships, flows, ..View::default() };
         let (plan, placement) = (cluster.plan.clone().unwrap(), cluster.placement().unwrap().unwrap());
         let config = region::config(&cluster, &plan, &placement.regions()[0], ownership);
         let region = region::open(config, 0xff80, &crate::message::RoundContents::default());

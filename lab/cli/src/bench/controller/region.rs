@@ -60,10 +60,10 @@ impl Owner {
         let to_controller = owner.opened()?;
         let mut cluster = cluster(crowd, hot_rows);
         cluster.shares = crowd.workers;
-        cluster.servers = vec![address(2)];
         let ownership = Ownership { owner: Some(0), view_id: VIEW_ID };
         cluster.view = View {
             number: VIEW_ID,
+            servers: vec![address(2)],
             switches: [(0, at)].into(),
             workers: (0..crowd.workers).map(|worker| (worker, worker_address(worker))).collect(),
             ownerships: vec![ownership; usize::from(u8::MAX)],
