@@ -38,6 +38,7 @@ const STEPS: &[Step] = &[
     ("simulation", || lab(&["sim", "--seeds", "0..300"])),
     ("mutants", || cargo(MUTANTS)),
     ("soak", || lab(SOAK)),
+    ("soak of drains", || lab(DRAINS)),
     ("flood", || flood::run(&flood::Options::for_ci())),
     ("paper", paper),
     ("xdp", || xdp::run(&xdp::Options::default())),
@@ -75,6 +76,17 @@ const SOAK: &[&str] = &[
     "--duplicate=0.01",
     "--reorder=0.05",
     "--kill=switch@3s,worker@6s,controller@9s",
+    "--quiet",
+];
+
+/// Real processes that are asked to end.
+const DRAINS: &[&str] = &[
+    "soak",
+    "--seconds=14",
+    "--log",
+    "--standby=1",
+    "--loss=0.01",
+    "--drain=worker@2s,switch@4s,server@6s,controller@9s,switch@12s",
     "--quiet",
 ];
 

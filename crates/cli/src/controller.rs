@@ -11,6 +11,7 @@ use libra_client::{Controller, ControllerCommand, ControllerEvent, JobSpec, Outc
 use serde_json::json;
 use tokio::sync::mpsc::UnboundedSender;
 
+use libra_launch::arguments::positive_seconds;
 use libra_launch::event_log::EventLog;
 use libra_launch::exit::ExitArguments;
 use libra_launch::interrupt;
@@ -23,7 +24,7 @@ use libra_launch::security::SecurityArguments;
 ///
 /// Start it first; then, on any machine that reaches it, the servers, switches and workers that it waits for. Switches that
 /// come beyond those are standbys. Should the controller be lost, start it again with the same options: members look for it
-/// for 30 s, and it goes on with the cluster that they are.
+/// for --return-max seconds, and it goes on with the cluster that they are.
 #[derive(Args, Debug)]
 pub(crate) struct Arguments {
     /// Address to listen on for the members
@@ -35,6 +36,9 @@ pub(crate) struct Arguments {
     /// Origin of the tables, the plan and the mode of the job
     #[arg(long, value_enum, default_value = "model")]
     tables: Tables,
+    /// Seconds in which a server that is gone may come back, or another controller in the place of this one: members call them for as long
+    #[arg(long, value_name = "S", default_value = "30", value_parser = positive_seconds)]
+    return_max: Duration,
     #[command(flatten)]
     job: JobArguments,
     #[command(flatten)]
@@ -85,6 +89,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<()> {
     let controller = controller.with_security(security).with_packet_tags(arguments.packet_tags.into());
     if arguments.tables == Tables::Workers {
         let spec = arguments.job.without_tables(arguments.switches, address)?;
+        let spec = JobSpec { return_max: arguments.return_max, ..spec };
         let outcome = serve(arguments, controller.with_tables_of_workers(), &spec, |_event| ())?;
         return arguments.job.report_counts(&outcome, started);
     }
@@ -120,7 +125,8 @@ fn serve_model(arguments: &Arguments, controller: Controller) -> Result<(Job, Ou
     let serving = serving.context("cannot start a thread for the controller")?;
     let prepared = match taken_over.recv_timeout(CALLS_WITHIN) {
         Err(RecvTimeoutError::Timeout) => match Job::prepare(&arguments.job, switches, address) {
-            Ok(job) => {
+            Ok(mut job) => {
+                job.spec.return_max = arguments.return_max;
                 tell_sizes(bars, address, job.spec.sizes);
                 let cluster = Box::new(job.spec.cluster());
                 // A controller that has ended is asked for its reason below.

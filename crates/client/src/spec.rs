@@ -3,7 +3,7 @@
 use core::time::Duration;
 
 use libra_plan::{Plan, TableShape};
-use libra_proto::{Cluster, ColdPath, Durability, HotPath, Mode, Sizes};
+use libra_proto::{Cluster, ColdPath, Durability, HotPath, Mode, RETURN_MAX, Sizes};
 use libra_store::{Store, TableError, TableSpec};
 use thiserror::Error;
 
@@ -33,6 +33,8 @@ pub struct JobSpec {
     pub seed: u64,
     /// Text of the front end for its workers: [`Worker::cluster`](crate::Worker::cluster) has it as `task`.
     pub front_end: String,
+    /// Time in which a server that is gone may come back, or another controller.
+    pub return_max: Duration,
 }
 
 /// A job specification that cannot be run.
@@ -74,6 +76,7 @@ impl JobSpec {
             mode: Mode::Async,
             seed: 1,
             front_end: String::new(),
+            return_max: RETURN_MAX,
         }
     }
 
@@ -124,6 +127,7 @@ impl JobSpec {
         cluster.durability = self.durability.clone();
         cluster.mode = self.mode;
         cluster.seed = self.seed;
+        cluster.return_max = self.return_max;
         cluster.task.clone_from(&self.front_end);
         cluster
     }

@@ -308,6 +308,8 @@ pub struct Cluster {
     pub mode: Mode,
     /// The front end's own part: a text that the roles carry and do not read.
     pub task: String,
+    /// Time in which a server that is gone may come back, or another controller, and for which members call them (rules M7, M9).
+    pub return_max: Duration,
     /// Number of shares of the task: one for each worker that the job began with.
     pub shares: u16,
     /// The members, and the owners of regions.
@@ -322,6 +324,9 @@ const WORKERS_OF_A_SHARE_WIRED: u16 = 2;
 
 /// Values of a row at most: as many as a message holds, with room for what goes with them.
 const ROW_VALUES_MAX: usize = MESSAGE_BYTES_MAX / 4 - 1024;
+
+/// The usual [`Cluster::return_max`].
+pub const RETURN_MAX: Duration = Duration::from_secs(30);
 
 impl Cluster {
     /// A cluster for a job, with no member yet.
@@ -338,6 +343,7 @@ impl Cluster {
             cold_path: ColdPath::default(),
             mode: Mode::Async,
             task: String::new(),
+            return_max: RETURN_MAX,
             shares: 0,
             view: View::default(),
         }

@@ -9,8 +9,6 @@ use crate::time::Instant;
 
 /// Pause before a stream that broke is opened again.
 const RETRY_PAUSE: Duration = Duration::from_millis(100);
-/// Time for which a member tries to reach another before it gives up. A controller that restarts has as long to come back.
-pub const CONNECT_TIMEOUT: Duration = Duration::from_secs(30);
 /// An attempt, or the pause before one, counts as no more than this: drivers give up sooner.
 const ATTEMPT_MAX: Duration = Duration::from_secs(5);
 
@@ -18,6 +16,8 @@ const ATTEMPT_MAX: Duration = Duration::from_secs(5);
 #[derive(Debug, Clone)]
 pub(crate) struct Dial {
     to: Callee,
+    /// Time for which it tries to reach the peer before it gives up ([`Cluster::return_max`](crate::Cluster::return_max)).
+    return_max: Duration,
     /// The present stream, open or on its way.
     link: Option<Link>,
     is_open: bool,
@@ -43,9 +43,10 @@ impl LinkNumbers {
 }
 
 impl Dial {
-    pub(crate) fn new(to: Callee) -> Self {
+    pub(crate) fn new(to: Callee, return_max: Duration) -> Self {
         Self {
             to,
+            return_max,
             link: None,
             is_open: false,
             retry_at: None,
@@ -53,6 +54,14 @@ impl Dial {
             tried_at: Instant::ZERO,
             tried: Duration::ZERO,
         }
+    }
+
+    pub(crate) fn return_max(&self) -> Duration {
+        self.return_max
+    }
+
+    pub(crate) fn set_return_max(&mut self, return_max: Duration) {
+        self.return_max = return_max;
     }
 
     pub(crate) fn callee(&self) -> Callee {
@@ -104,7 +113,7 @@ impl Dial {
         self.link = None;
         self.is_open = false;
         self.try_until(now);
-        let go_on = self.tried < CONNECT_TIMEOUT;
+        let go_on = self.tried < self.return_max;
         self.retry_at = go_on.then_some(now + RETRY_PAUSE);
         go_on
     }
@@ -149,9 +158,10 @@ impl Dial {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::cluster::RETURN_MAX;
 
     fn lost(now: Instant) -> (Dial, LinkNumbers) {
-        let (mut dial, mut numbers) = (Dial::new(Callee::Controller), LinkNumbers::default());
+        let (mut dial, mut numbers) = (Dial::new(Callee::Controller, RETURN_MAX), LinkNumbers::default());
         dial.connect(now, &mut numbers);
         dial.opened();
         assert!(dial.closed(now));
@@ -178,6 +188,6 @@ mod tests {
             assert!(dial.handle_timeout(now, &mut numbers).is_some());
             dial.closed(now);
         }
-        assert_eq!(now, Instant::ZERO + CONNECT_TIMEOUT);
+        assert_eq!(now, Instant::ZERO + RETURN_MAX);
     }
 }

@@ -88,13 +88,12 @@ pub use bulk::Bulk;
 pub use client::{ClientError, Parameters, PullId, Pulled, Tick};
 pub use cluster::{
     ArithmeticMode, Cluster, ColdPath, Durability, HotPath, Load, Ownership, PACKETS_IN_FLIGHT_MAX, Peer,
-    View, packets_in_flight,
+    RETURN_MAX, View, packets_in_flight,
 };
 pub use controller::{
     Controller, ControllerCommand, ControllerEvent, HEARTBEAT_TIMEOUT, HealthLimits, Outcome,
     PROCESS_SHARDS_MAX, Refusal, SWITCH_HEARTBEAT_TIMEOUT, Sizes,
 };
-pub use dial::CONNECT_TIMEOUT;
 pub use keys::Keys;
 /// Dimensions of a region for its [`Plane`].
 pub use libra_dataplane::RegionConfig;

@@ -5,8 +5,8 @@ use core::time::Duration;
 use std::collections::VecDeque;
 
 use crate::authentication::{Pass, TagKind};
-use crate::cluster::{Cluster, Peer, View};
-use crate::dial::{CONNECT_TIMEOUT, Dial, LinkNumbers};
+use crate::cluster::{Cluster, Peer, RETURN_MAX, View};
+use crate::dial::{Dial, LinkNumbers};
 use crate::message::{Join, Kind, Message, Rejoin, Restoring, Start, VERSION, brief};
 use crate::role::{Action, Callee, Link, LinkEvent};
 use crate::shared::Shared;
@@ -84,7 +84,7 @@ impl Membership {
         receive_bytes: u32,
     ) -> Self {
         Self {
-            dial: Dial::new(Callee::Controller),
+            dial: Dial::new(Callee::Controller, RETURN_MAX),
             links: LinkNumbers::default(),
             join: Join {
                 version: VERSION,
@@ -143,6 +143,7 @@ impl Membership {
     pub(crate) fn returning(mut self, you: Peer, cluster: &Cluster) -> Self {
         (self.you, self.instance, self.view) = (Some((you, 0)), cluster.instance, cluster.view.number);
         self.pass = cluster.pass(you, Peer::Controller);
+        self.dial.set_return_max(cluster.return_max);
         self
     }
 
@@ -212,8 +213,11 @@ impl Membership {
                 if self.dial.closed(now) && !first {
                     return None;
                 }
-                let tried =
-                    if first { String::new() } else { format!(" (for {} s)", CONNECT_TIMEOUT.as_secs()) };
+                let tried = if first {
+                    String::new()
+                } else {
+                    format!(" (for {} s)", self.dial.return_max().as_secs())
+                };
                 Some(self.without_controller(&tried, &reason, EndCause::Lost))
             }
         }
@@ -256,6 +260,7 @@ impl Membership {
                 self.you = Some((start.you, start.share));
                 self.instance = start.cluster.instance;
                 self.pass = start.cluster.pass(start.you, Peer::Controller);
+                self.dial.set_return_max(start.cluster.return_max);
                 self.view = 0;
                 self.proposal = None;
                 Some(MembershipEvent::Started(start))

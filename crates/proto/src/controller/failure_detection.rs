@@ -75,7 +75,7 @@ impl Controller {
                 Phase::Finishing => !member.settled,
                 _ => true,
             };
-            awaited.then(|| (member.deadline(kind_of(*peer)), *peer))
+            awaited.then(|| (member.deadline(kind_of(*peer), self.cluster.return_max), *peer))
         });
         overdue.min()
     }

@@ -6,8 +6,7 @@ use std::collections::BTreeMap;
 
 use super::health::Health;
 use super::{
-    HEARTBEAT_TIMEOUT, RETURN_MAX, SERVER_RETURN_MAX, SLOW_VIEW_MAX, SWITCH_HEARTBEAT_TIMEOUT,
-    SWITCH_RETURN_MAX, VIEW_MAX,
+    HEARTBEAT_TIMEOUT, RETURN_MAX, SLOW_VIEW_MAX, SWITCH_HEARTBEAT_TIMEOUT, SWITCH_RETURN_MAX, VIEW_MAX,
 };
 use crate::authentication::Pass;
 use crate::cluster::Peer;
@@ -122,12 +121,12 @@ impl Member {
         if kind == Kind::Switch { SWITCH_HEARTBEAT_TIMEOUT } else { HEARTBEAT_TIMEOUT }
     }
 
-    /// Returns the time at which it is given up if nothing is received from it until then (rule M5).
-    pub(super) fn deadline(&self, kind: Kind) -> Instant {
+    /// Returns the time at which it is given up if nothing is received from it until then (rule M5), with the time that a server has to return.
+    pub(super) fn deadline(&self, kind: Kind, server_return_max: Duration) -> Instant {
         let return_max = if kind == Kind::Switch { SWITCH_RETURN_MAX } else { RETURN_MAX };
         let timeout = self.received_at + Self::heartbeat_timeout(kind);
         if let Some(lost_at) = self.lost_at.filter(|_| self.is_restartable) {
-            return self.progress_at.unwrap_or(lost_at) + SERVER_RETURN_MAX;
+            return self.progress_at.unwrap_or(lost_at) + server_return_max;
         }
         self.lost_at.map_or(timeout, |lost_at| timeout.min(lost_at + return_max))
     }

@@ -36,7 +36,6 @@ use self::proposals::Description;
 use self::restoring::Restarted;
 use self::view_messages::ViewMessages;
 use crate::cluster::{Cluster, Peer, View};
-use crate::dial::CONNECT_TIMEOUT;
 use crate::message::{Kind, Message, brief};
 use crate::role::{Action, Link, LinkEvent, Outgoing, Role, StrangerCount, Strangers};
 use crate::statistics::Statistics;
@@ -48,10 +47,9 @@ pub const HEARTBEAT_TIMEOUT: Duration = Duration::from_secs(10);
 /// A switch that answers no probe for this long is taken for dead. If it is not, nothing is lost: what it still has is
 /// fenced off, and the workers replay it.
 pub const SWITCH_HEARTBEAT_TIMEOUT: Duration = Duration::from_millis(700);
-/// Time in which a server or worker whose stream broke may come back on another.
+/// Time in which a server or worker whose stream broke may come back on another. A server that keeps its state is to be started again, and has
+/// [`Cluster::return_max`].
 const RETURN_MAX: Duration = Duration::from_secs(2);
-/// The same for a server that keeps its state: it is to be started again, and to read more of it each time. Workers call it for as long.
-const SERVER_RETURN_MAX: Duration = CONNECT_TIMEOUT;
 /// The same for a switch.
 const SWITCH_RETURN_MAX: Duration = Duration::from_millis(200);
 /// The same for a switch when the controller is another, which it must notice first.

@@ -3,7 +3,7 @@
 use libra_dataplane::mutants::{Mutant, is_enabled};
 
 use super::members::Member;
-use super::{Controller, ControllerEvent, Outcome, Phase, SERVER_RETURN_MAX, Step};
+use super::{Controller, ControllerEvent, Outcome, Phase, Step};
 use crate::cluster::Peer;
 use crate::message::{Kind, Message};
 use crate::role::{Action, Link};
@@ -124,7 +124,7 @@ impl Controller {
                 if !member.returns {
                     return self.fail(format!("{peer} has left, and there is no other worker"));
                 }
-                self.vacant_until = Some(now + SERVER_RETURN_MAX);
+                self.vacant_until = Some(now + self.cluster.return_max);
             }
             self.raise(now);
         }

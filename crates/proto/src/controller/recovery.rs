@@ -11,7 +11,6 @@ use super::members::{Member, kind_of};
 use super::proposals::Description;
 use super::{Controller, ControllerEvent, Phase, RETURN_MAX, Recovery, SWITCH_REJOIN_MAX};
 use crate::cluster::{Cluster, Peer};
-use crate::dial::CONNECT_TIMEOUT;
 use crate::message::{Kind, Message, Rejoin, VERSION};
 use crate::role::{Action, Link};
 use crate::time::Instant;
@@ -146,7 +145,7 @@ impl Controller {
         self.recovery = Some(Recovery {
             switches_until: Some(now + SWITCH_REJOIN_MAX),
             workers_until: Some(now + RETURN_MAX),
-            servers_until: now + CONNECT_TIMEOUT,
+            servers_until: now + self.cluster.return_max,
         });
         for member in core::mem::take(&mut self.members).into_values() {
             self.actions.extend(member.link.map(|link| Action::Close { link }));

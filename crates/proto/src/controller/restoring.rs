@@ -5,7 +5,7 @@ use core::time::Duration;
 
 use libra_dataplane::mutants::{Mutant, is_enabled};
 
-use super::{Controller, ControllerEvent, Phase, SERVER_RETURN_MAX};
+use super::{Controller, ControllerEvent, Phase};
 use crate::admission::FIRST_BYTES_MAX;
 use crate::cluster::Peer;
 use crate::message::{Kind, Message, Restoring};
@@ -74,7 +74,7 @@ impl Controller {
             }
         }
         if let Some(recovery) = self.recovery.as_mut().filter(|_| is_away) {
-            recovery.servers_until = now + SERVER_RETURN_MAX;
+            recovery.servers_until = now + self.cluster.return_max;
         }
         is_away
     }
@@ -92,7 +92,7 @@ impl Controller {
     pub(super) fn failed_return_of(&self, peer: Peer) -> String {
         let is_restartable = self.members.get(&peer).is_some_and(|member| member.is_restartable);
         let Peer::Server(number) = peer else { return String::new() };
-        let seconds = SERVER_RETURN_MAX.as_secs();
+        let seconds = self.cluster.return_max.as_secs();
         let address = self.cluster.view.servers.get(usize::from(number));
         match address.and_then(|address| self.restarted.get(address)) {
             Some(Restarted { progress, .. }) => {

@@ -28,7 +28,8 @@ pub struct RestoringServer {
 impl Default for RestoringServer {
     fn default() -> Self {
         Self {
-            dial: Dial::new(Callee::Controller),
+            // For as long as it reads.
+            dial: Dial::new(Callee::Controller, Duration::MAX),
             links: LinkNumbers::default(),
             progress: None,
             actions: VecDeque::new(),

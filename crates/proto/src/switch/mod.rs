@@ -136,8 +136,13 @@ impl<P: Plane> Switch<P> {
         self.number = number;
         self.viewed = 0;
         self.retired = false;
-        self.servers =
-            start.cluster.view.servers.iter().map(|address| Dial::new(Callee::Server(*address))).collect();
+        self.servers = start
+            .cluster
+            .view
+            .servers
+            .iter()
+            .map(|address| Dial::new(Callee::Server(*address), start.cluster.return_max))
+            .collect();
         for dial in &mut self.servers {
             self.membership.connect(now, dial);
         }

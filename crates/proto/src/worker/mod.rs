@@ -289,8 +289,13 @@ impl Worker {
         let Peer::Worker(number) = start.you else { return };
         self.number = number;
         self.clock = Clock::behind(start.barrier);
-        self.servers =
-            start.cluster.view.servers.iter().map(|address| Dial::new(Callee::Server(*address))).collect();
+        self.servers = start
+            .cluster
+            .view
+            .servers
+            .iter()
+            .map(|address| Dial::new(Callee::Server(*address), start.cluster.return_max))
+            .collect();
         for dial in &mut self.servers {
             self.membership.connect(now, dial);
         }
