@@ -19,6 +19,7 @@ use libra_launch::job::{Job, JobArguments, failure};
 use libra_launch::notices::news;
 use libra_launch::progress::Bars;
 use libra_launch::security::SecurityArguments;
+use libra_net::Supervisor;
 
 /// Gathers a cluster, runs one job on it and prints its report.
 ///
@@ -86,7 +87,10 @@ pub(crate) fn run(arguments: &Arguments) -> Result<()> {
     let controller = Controller::bind(arguments.listen)?;
     let address = controller.address();
     let security = arguments.security.of_controller(address, arguments.job.bars())?;
-    let controller = controller.with_security(security).with_packet_tags(arguments.packet_tags.into());
+    let controller = controller
+        .with_security(security)
+        .with_packet_tags(arguments.packet_tags.into())
+        .with_supervisor(Supervisor::from_environment());
     if arguments.tables == Tables::Workers {
         let spec = arguments.job.without_tables(arguments.switches, address)?;
         let spec = JobSpec { return_max: arguments.return_max, ..spec };

@@ -10,7 +10,7 @@ use anyhow::{Context, Error, Result};
 use clap::Args;
 use libra_client::ClientError;
 use libra_models::TrainError;
-use libra_net::NodeError;
+use libra_net::{NodeError, Notice};
 
 use crate::interrupt;
 
@@ -75,6 +75,7 @@ fn rewrite(log: &mut File, reason: &str) -> io::Result<()> {
 
 /// Reports the result of a command, and returns the exit code for it.
 pub fn end(program: &str, result: Result<()>) -> ExitCode {
+    Notice::Stopping.send();
     let code = match result {
         _ if interrupt::happened() => INTERRUPTED,
         Ok(()) => DONE,

@@ -9,6 +9,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::{io, thread};
 
+use libra_net::Notice;
 use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 
@@ -52,6 +53,7 @@ fn interrupt() {
 }
 
 fn terminate() {
+    Notice::Stopping.send();
     let is_second = TERMINATED.swap(true, Ordering::SeqCst);
     let react = take(&ON_TERMINATE);
     if is_second {

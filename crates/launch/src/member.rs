@@ -13,7 +13,7 @@ use anyhow::{Context, Result, bail};
 use clap::Args;
 use libra_models::Workload;
 use libra_net::{
-    Drain, Endpoint, EndpointError, FaultRates, NodeOptions, ServerNode, SwitchNode, WorkerNode,
+    Drain, Endpoint, EndpointError, FaultRates, NodeOptions, ServerNode, Supervisor, SwitchNode, WorkerNode,
 };
 use libra_proto::{MemberEvent, PROCESS_SHARDS_MAX, Peer, Restoring, ServerEvent, Statistics};
 use rustix::thread::{CpuSet, sched_setaffinity};
@@ -79,7 +79,8 @@ impl MemberArguments {
     fn options(&self, bars: Bars) -> Result<NodeOptions> {
         let options = self.security.of_member(&self.controller, self.patience, bars)?;
         let advertise = self.advertise.as_ref().map(|advertised| advertised.address(self.patience));
-        Ok(NodeOptions { advertise: advertise.transpose().context("--advertise")?, ..options })
+        let advertise = advertise.transpose().context("--advertise")?;
+        Ok(NodeOptions { advertise, supervisor: Supervisor::from_environment(), ..options })
     }
 
     /// A SIGTERM asks this member to end in order from now on.

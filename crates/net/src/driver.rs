@@ -14,6 +14,7 @@ use crate::datagrams::DatagramSocket;
 use crate::door::{Caller, Door, Entrance};
 use crate::links::{Input, Links};
 use crate::sched::set_sched_batch;
+use crate::supervisor::Pulse;
 
 /// After so many turns the runtime has one: a socket that is always readable would keep it from looking at streams, so that a switch in
 /// a flood of packets would be taken for dead, and long before that its rounds would wait for the shards' answers until banks are full.
@@ -33,12 +34,14 @@ pub(crate) struct Ports {
     pub(crate) links: Links,
     /// For how long to look again and again before the thread sleeps: to wake a sleeping core takes tens of microseconds.
     pub(crate) busy_poll: Duration,
+    /// Tells a service manager that the loop turns.
+    pub(crate) pulse: Option<Pulse>,
 }
 
 impl Ports {
     /// Streams, and nothing else.
     pub(crate) fn new(links: Links) -> Self {
-        Self { entrance: None, datagrams: None, wakes: None, links, busy_poll: Duration::ZERO }
+        Self { entrance: None, datagrams: None, wakes: None, links, busy_poll: Duration::ZERO, pulse: None }
     }
 }
 
@@ -76,6 +79,9 @@ pub(crate) async fn drive<R: Role, T>(
     tokio::pin!(timer);
     role.handle_start(clock.now());
     loop {
+        if let Some(pulse) = &mut ports.pulse {
+            pulse.beat();
+        }
         if let Some(strangers) = ports.links.take_strangers() {
             role.handle_strangers(clock.now(), strangers);
         }
@@ -108,7 +114,9 @@ pub(crate) async fn drive<R: Role, T>(
         }
         let held = ports.datagrams.as_ref().and_then(DatagramSocket::poll_timeout);
         let wake = [role.poll_timeout(), held].into_iter().flatten().min();
-        timer.as_mut().reset(wake.map_or_else(|| tokio::time::Instant::now() + idle, |wake| clock.at(wake)));
+        let wake = wake.map_or_else(|| tokio::time::Instant::now() + idle, |wake| clock.at(wake));
+        let beat = ports.pulse.as_ref().and_then(Pulse::due);
+        timer.as_mut().reset(beat.map_or(wake, |beat| wake.min(beat.into())));
         let was_quiet = core::mem::replace(&mut quiet, ports.busy_poll.is_zero());
         tokio::select! {
             readable = readable(ports.datagrams.as_ref()) => {

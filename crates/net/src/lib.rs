@@ -66,6 +66,7 @@ mod sched;
 mod security;
 mod storage;
 mod stream;
+mod supervisor;
 mod watch;
 mod worker;
 
@@ -81,4 +82,5 @@ pub use node::{
 };
 pub use plane_thread::PlaneThread;
 pub use security::{CertificateError, Security, TOKEN_VARIABLE, Token, TokenError, is_local};
+pub use supervisor::{Notice, Supervisor};
 pub use worker::{Accepted, WorkerClient, WorkerNode};

@@ -34,6 +34,7 @@ use crate::endpoint::Endpoint;
 use crate::faults::{FaultRates, Faults};
 use crate::links::Links;
 use crate::security::{Calls, Security, is_local};
+use crate::supervisor::{Pulse, Supervisor};
 use crate::watch::watch;
 
 /// The reason for which a node could not run to the end of its job.
@@ -128,6 +129,8 @@ pub struct NodeOptions {
     pub fault_seed: u64,
     /// For how long a loop without inputs looks for new ones before its thread sleeps. Zero: not at all.
     pub busy_poll: Duration,
+    /// Service manager that learns whether the member is alive.
+    pub supervisor: Option<Supervisor>,
     /// Protection of streams, the same as that of all other members.
     pub security: Security,
     /// Asks this member to end in order.
@@ -145,6 +148,7 @@ impl NodeOptions {
             faults,
             fault_seed: 0,
             busy_poll: Duration::ZERO,
+            supervisor: None,
             security: Security::NONE,
             drain: Drain::new(),
         }
@@ -158,6 +162,11 @@ impl NodeOptions {
     pub(crate) fn links(&self) -> Links {
         let (security, controller) = (self.security.clone(), Some(self.controller.clone()));
         Links::new(self.connect_timeout).with_calls(Calls { security, controller })
+    }
+
+    /// The loop of a role of this member.
+    pub(crate) fn pulse(&self) -> Option<Pulse> {
+        self.supervisor.as_ref().map(Supervisor::pulse)
     }
 
     /// Any free port, of the family of addresses by which the controller is reached. Of a controller that has both it is IPv4: all
@@ -205,6 +214,7 @@ pub struct ControllerNode {
     takes_tables: bool,
     security: Security,
     tags: PacketTags,
+    supervisor: Option<Supervisor>,
 }
 
 /// Tags of the packets of the hot path, which show who has sent them and what (rules A1 to A5).
@@ -231,6 +241,7 @@ impl ControllerNode {
             takes_tables: false,
             security: Security::NONE,
             tags: PacketTags::Auto,
+            supervisor: None,
         })
     }
 
@@ -250,6 +261,12 @@ impl ControllerNode {
     #[must_use]
     pub fn with_packet_tags(self, tags: PacketTags) -> Self {
         Self { tags, ..self }
+    }
+
+    /// The same, which tells a service manager that it is alive.
+    #[must_use]
+    pub fn with_supervisor(self, supervisor: Option<Supervisor>) -> Self {
+        Self { supervisor, ..self }
     }
 
     /// Returns the address at which it listens.
@@ -321,7 +338,8 @@ impl ControllerNode {
         }
         let links = Links::new(Duration::ZERO);
         let entrance = Entrance::Listener(self.listener, Callers::Members, self.security);
-        let ports = Ports { entrance: Some(entrance), ..Ports::new(links) };
+        let pulse = self.supervisor.as_ref().map(Supervisor::pulse);
+        let ports = Ports { entrance: Some(entrance), pulse, ..Ports::new(links) };
         let ended = self.runtime.block_on(drive(role, ports, commands, |event| {
             on_event(&event);
             match event {
@@ -434,8 +452,9 @@ impl<P: Plane> SwitchNode<P> {
         });
         let wakes = wakes.transpose().map_err(NodeError::io("cannot watch the data plane"))?;
         let links = self.options.links();
+        let pulse = self.options.pulse();
         let (busy_poll, drain) = (self.options.busy_poll, self.options.drain);
-        let ports = Ports { datagrams: Some(self.socket), wakes, busy_poll, ..Ports::new(links) };
+        let ports = Ports { datagrams: Some(self.socket), wakes, busy_poll, pulse, ..Ports::new(links) };
         let ended = self.runtime.block_on(async {
             tokio::select! {
                 ended = run_switch(role, ports, drain, on_event) => ended.map(Some),

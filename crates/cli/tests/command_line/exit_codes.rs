@@ -2,12 +2,13 @@
 
 use std::fs;
 use std::net::TcpListener;
+use std::os::unix::net::UnixDatagram;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
 use tempfile::TempDir;
 
-use crate::process::{Member, assert_refused, controller, run, tiny_data};
+use crate::process::{Member, assert_refused, controller, libra, run, tiny_data};
 
 /// An address at which nothing listens.
 fn free_address() -> String {
@@ -121,4 +122,32 @@ fn a_termination_log_that_cannot_be_written_is_named() {
     let log = path_in(&directory, "nowhere/reason");
     assert_refused(&["server", "--termination-log", &log], 1, &[&log]);
     assert_refused(&["controller", "--termination-log", &log], 1, &[&log]);
+}
+
+/// Returns what a service manager is told next.
+fn told(socket: &UnixDatagram) -> String {
+    let mut text = [0; 256];
+    let bytes = socket.recv(&mut text).unwrap();
+    String::from_utf8_lossy(&text[..bytes]).trim_end().to_owned()
+}
+
+#[test]
+fn a_service_manager_learns_that_members_live_and_stop() {
+    for kind in ["server", "switch", "worker"] {
+        let directory = TempDir::new().unwrap();
+        let path = path_in(&directory, "notify");
+        let socket = UnixDatagram::bind(&path).unwrap();
+        socket.set_read_timeout(Some(Duration::from_secs(30))).unwrap();
+        let mut command = libra(&[kind, "--controller", &free_address(), "--patience", "forever"]);
+        let member = Member::spawn(command.env("NOTIFY_SOCKET", &path).env("WATCHDOG_USEC", "400000"));
+        assert_eq!(told(&socket), "READY=1");
+        // Nothing happens at it, and its loops turn all the same.
+        let begun = Instant::now();
+        (0..10).for_each(|_| assert_eq!(told(&socket), "WATCHDOG=1"));
+        assert!(begun.elapsed() > Duration::from_millis(500), "{kind}: {:?}", begun.elapsed());
+        member.signal("-TERM");
+        let stops = std::iter::from_fn(|| Some(told(&socket))).find(|text| text != "WATCHDOG=1");
+        assert_eq!(stops.unwrap(), "STOPPING=1");
+        assert_eq!(member.end().0, Some(75));
+    }
 }

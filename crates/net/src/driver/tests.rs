@@ -7,6 +7,7 @@ use tokio::net::TcpListener;
 
 use super::*;
 use crate::door::Callers;
+use crate::supervisor::{Notice, Supervisor};
 
 /// The methods that these tests do not need: no message and no command comes, and nothing is sent.
 macro_rules! does_nothing_else {
@@ -115,6 +116,53 @@ impl Role for Flooded {
         None
     }
     does_nothing_else!();
+}
+
+/// A role that stands still once, for as long as this.
+struct StandsStill {
+    has_stood: bool,
+}
+
+const STANDS_STILL: Duration = Duration::from_millis(500);
+
+impl Role for StandsStill {
+    type Command = core::convert::Infallible;
+    type Event = ();
+
+    fn handle_start(&mut self, _: Instant) {}
+    fn handle_datagrams(&mut self, _: Instant, _: SocketAddr, _: &mut [u8], _: usize) {}
+    fn handle_link(&mut self, _: Instant, _: libra_proto::Link, _: LinkEvent) {}
+
+    fn poll_event(&mut self) -> Option<()> {
+        self.has_stood.then_some(())
+    }
+
+    fn handle_timeout(&mut self, _: Instant) {
+        std::thread::sleep(STANDS_STILL);
+        self.has_stood = true;
+    }
+
+    fn poll_timeout(&self) -> Option<Instant> {
+        (!self.has_stood).then_some(Instant::ZERO + Duration::from_millis(300))
+    }
+    does_nothing_else!();
+}
+
+#[tokio::test]
+async fn a_loop_that_stands_still_is_not_reported_as_alive() {
+    let (notices, received) = std::sync::mpsc::channel();
+    let note = move |notice| notices.send((std::time::Instant::now(), notice)).expect("the test receives");
+    let pulse = Supervisor::new(Some(Duration::from_millis(40)), note).pulse();
+    let ports = Ports { pulse: Some(pulse), ..Ports::new(Links::new(Duration::ZERO)) };
+    let (_commands, none) = mpsc::unbounded_channel();
+    drive(StandsStill { has_stood: false }, ports, none, ControlFlow::Break).await.unwrap();
+    let ended = std::time::Instant::now();
+    let alive = received.try_iter().filter(|(_, notice)| *notice == Notice::Alive);
+    let times: Vec<_> = alive.map(|(at, _)| at).collect();
+    assert!(times.len() > 3, "the loop has nothing to do, and turns only {} times", times.len());
+    let last = times.iter().rev().find(|at| ended.duration_since(**at) >= STANDS_STILL);
+    let gap = times.iter().find(|at| Some(*at) > last).map_or(ended, |at| *at) - *last.unwrap();
+    assert!(gap >= STANDS_STILL, "{gap:?}");
 }
 
 #[tokio::test]

@@ -249,7 +249,7 @@ impl Shard {
                 }
             }
         };
-        let ports = Ports { entrance: Some(entrance), ..Ports::new(links) };
+        let ports = Ports { entrance: Some(entrance), pulse: options.pulse(), ..Ports::new(links) };
         let ask = async {
             options.drain.begun().await;
             // A shard that has ended has no use for it.

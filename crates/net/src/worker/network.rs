@@ -39,7 +39,8 @@ pub(super) fn start_network(
             None => role,
         };
         let busy_poll = options.busy_poll;
-        let ports = Ports { datagrams: Some(socket), busy_poll, ..Ports::new(links) };
+        let pulse = options.pulse();
+        let ports = Ports { datagrams: Some(socket), busy_poll, pulse, ..Ports::new(links) };
         let ask = async {
             options.drain.begun().await;
             on_drain();
