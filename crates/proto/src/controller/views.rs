@@ -156,6 +156,7 @@ impl Controller {
                 self.schedule_checkpoint(now);
             }
             self.release_if_complete();
+            self.let_switches_go(now);
         }
     }
 
@@ -248,11 +249,14 @@ impl Controller {
         for (switch, retired) in leaving {
             let under_way = self.retirement.map(|retirement| retirement.switch);
             let holds = self.cluster.view.ownerships.iter().any(|ownership| ownership.owner == Some(switch));
-            if under_way == Some(switch) || holds && !retired && under_way.is_some() {
+            if under_way == Some(switch) {
                 continue;
             }
             if holds && !retired {
-                self.retire(now, switch);
+                // One that does not act on the view yet may bring rounds to shards that have fenced it off.
+                if under_way.is_none() && self.step == Step::Settled {
+                    self.retire(now, switch);
+                }
                 continue;
             }
             let began = self.fault_since;
