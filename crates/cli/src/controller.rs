@@ -112,7 +112,7 @@ fn serve_model(arguments: &Arguments, controller: Controller) -> Result<(Job, Ou
     arguments.job.begin()?;
     let (bars, address, switches) = (arguments.job.bars(), controller.address(), arguments.switches);
     let (ask, commands) = tokio::sync::mpsc::unbounded_channel();
-    abort_when_interrupted(ask.clone());
+    let abort = ask.clone();
     let (takes_over, taken_over) = std::sync::mpsc::channel();
     let serving = thread::Builder::new().name("controller".to_owned()).spawn(move || {
         let mut events = EventLog::default();
@@ -120,6 +120,7 @@ fn serve_model(arguments: &Arguments, controller: Controller) -> Result<(Job, Ou
             events.note(event);
             tell(bars, event);
             if *event == ControllerEvent::TakesOver {
+                abort_when_interrupted(abort.clone());
                 // The receiver does not wait for ever.
                 let _ = takes_over.send(());
             }
@@ -131,6 +132,8 @@ fn serve_model(arguments: &Arguments, controller: Controller) -> Result<(Job, Ou
         Err(RecvTimeoutError::Timeout) => match Job::prepare(&arguments.job, switches, address) {
             Ok(mut job) => {
                 job.spec.return_max = arguments.return_max;
+                // Until here an interrupt ends the process at once, with the work on the data.
+                abort_when_interrupted(ask.clone());
                 tell_sizes(bars, address, job.spec.sizes);
                 let cluster = Box::new(job.spec.cluster());
                 // A controller that has ended is asked for its reason below.

@@ -28,7 +28,7 @@ pub struct Finding {
     pub verdict: Verdict,
     /// In words.
     pub found: String,
-    /// What it costs a job.
+    /// Its cost for a job.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub costs: Option<String>,
     /// The command that mends it, or what else does.

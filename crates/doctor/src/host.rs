@@ -36,7 +36,7 @@ pub(crate) struct Host {
     pub(crate) nodes: Result<Vec<Vec<usize>>, Unseen>,
     /// Two threads share a core.
     pub(crate) is_smt: Result<bool, Unseen>,
-    /// How the frequency of cores is chosen.
+    /// Governor of the frequency of cores.
     pub(crate) governor: Result<String, Unseen>,
     /// Clock of the kernel.
     pub(crate) clocksource: Result<String, Unseen>,

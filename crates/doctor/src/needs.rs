@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use libra_net::Security;
 
-/// What is wanted of this machine and its network.
+/// The job that this machine and its network are examined for.
 #[derive(Debug, Clone)]
 pub struct Needs {
     /// Workers of the job.

@@ -33,11 +33,11 @@ pub use self::listener::{Listener, ListenerEvent};
 pub(crate) struct Path {
     /// The other end, as it was typed.
     pub(crate) to: String,
-    /// How far it was found.
+    /// Extent to which it was found.
     pub(crate) outcome: Outcome,
 }
 
-/// How far the other end was found.
+/// Extent to which the other end was found.
 #[derive(Debug, Clone)]
 pub(crate) enum Outcome {
     /// The name has no address.
@@ -67,7 +67,7 @@ pub(crate) struct Meeting {
     pub(crate) is_here: bool,
     /// The two ends of the stream here, as this end and the other see this one.
     pub(crate) stream: Seen,
-    /// What became of datagrams.
+    /// Fate of the datagrams.
     pub(crate) datagrams: Datagrams,
 }
 
@@ -80,7 +80,7 @@ pub(crate) struct Seen {
     pub(crate) there: SocketAddr,
 }
 
-/// What became of datagrams.
+/// Fate of the datagrams.
 #[derive(Debug, Clone)]
 pub(crate) enum Datagrams {
     /// None came there.

@@ -25,11 +25,19 @@ impl Drain {
         *self.0.borrow()
     }
 
-    /// Waits until it is made.
-    pub(crate) async fn begun(&self) {
-        let mut changes = self.0.subscribe();
-        // This holds a sender, so it is not closed.
-        let _ = changes.wait_for(|has_begun| *has_begun).await;
+    /// Waits for the end of a loop, and calls a function once when the request is made before.
+    pub(crate) async fn beside<T>(&self, driven: impl Future<Output = T>, on_begun: impl FnOnce()) -> T {
+        let ask = async {
+            let mut changes = self.0.subscribe();
+            // This holds a sender, so it is not closed.
+            let _ = changes.wait_for(|has_begun| *has_begun).await;
+            on_begun();
+            core::future::pending().await
+        };
+        tokio::select! {
+            ended = driven => ended,
+            never = ask => never,
+        }
     }
 }
 

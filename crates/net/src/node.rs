@@ -360,20 +360,16 @@ pub(crate) async fn run_switch<P: Plane>(
     mut on_event: impl FnMut(&MemberEvent),
 ) -> Result<Statistics, NodeError> {
     let (commands, inbox) = mpsc::unbounded_channel();
-    let ask = async {
-        drain.begun().await;
-        // A switch that has ended has no use for it.
-        let _ = commands.send(SwitchCommand::Drain);
-        core::future::pending().await
-    };
-    let ended = drive(role, ports, inbox, |event| {
+    let driven = drive(role, ports, inbox, |event| {
         on_event(&event);
         end_of(event)
     });
-    tokio::select! {
-        ended = ended => ended.map_err(NodeError::io("the sockets failed"))?,
-        never = ask => never,
-    }
+    let drained = || {
+        // A switch that has ended has no use for it.
+        let _ = commands.send(SwitchCommand::Drain);
+    };
+    let ended = drain.beside(driven, drained).await;
+    ended.map_err(NodeError::io("the sockets failed"))?
 }
 
 /// The result of a member once it is done.

@@ -163,6 +163,15 @@ impl Membership {
         self.actions.extend(dial.handle_timeout(now, &mut self.links));
     }
 
+    /// Opens streams to all servers of a cluster.
+    pub(crate) fn dial_servers(&mut self, now: Instant, cluster: &Cluster) -> Vec<Dial> {
+        let servers = cluster.view.servers.iter();
+        let mut dials: Vec<Dial> =
+            servers.map(|address| Dial::new(Callee::Server(*address), cluster.return_max)).collect();
+        dials.iter_mut().for_each(|dial| self.connect(now, dial));
+        dials
+    }
+
     /// Opens streams to those servers that have returned at another address.
     pub(crate) fn follow(&mut self, now: Instant, dials: &mut [Dial], servers: &[SocketAddr]) {
         for (dial, address) in dials.iter_mut().zip(servers) {

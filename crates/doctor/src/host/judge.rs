@@ -243,7 +243,7 @@ fn descriptors(limit: u64, needs: &Needs) -> Finding {
     Finding::ok(CHECK, format!("{} files and sockets", grouped(limit)))
 }
 
-/// What a switch in the kernel needs.
+/// Requirements of a switch in the kernel.
 fn kernel_plane(host: &Host, plane: KernelPlane) -> [Finding; 3] {
     let build = match plane.left_out {
         Some(why) => Finding::bad(

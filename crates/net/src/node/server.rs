@@ -250,12 +250,6 @@ impl Shard {
             }
         };
         let ports = Ports { entrance: Some(entrance), pulse: options.pulse(), ..Ports::new(links) };
-        let ask = async {
-            options.drain.begun().await;
-            // A shard that has ended has no use for it.
-            let _ = inbox.send(ServerCommand::Drain);
-            core::future::pending().await
-        };
         let driven = drive(role, ports, commands, |event| {
             on_event(&event);
             match event {
@@ -273,12 +267,11 @@ impl Shard {
             }
             ControlFlow::Continue(())
         });
-        let ended = runtime.block_on(async {
-            tokio::select! {
-                ended = driven => ended,
-                never = ask => never,
-            }
-        });
+        let drained = || {
+            // A shard that has ended has no use for it.
+            let _ = inbox.send(ServerCommand::Drain);
+        };
+        let ended = runtime.block_on(options.drain.beside(driven, drained));
         storage.finish();
         ended.map_err(NodeError::io("the sockets failed"))?
     }

@@ -41,11 +41,6 @@ pub(super) fn start_network(
         let busy_poll = options.busy_poll;
         let pulse = options.pulse();
         let ports = Ports { datagrams: Some(socket), busy_poll, pulse, ..Ports::new(links) };
-        let ask = async {
-            options.drain.begun().await;
-            on_drain();
-            core::future::pending().await
-        };
         let driven = drive(role, ports, inbox, |event| {
             let over = matches!(event, WorkerEvent::Finished | WorkerEvent::Ended { .. });
             match on_event(event) {
@@ -53,12 +48,7 @@ pub(super) fn start_network(
                 _ => ControlFlow::Break(()),
             }
         });
-        let driven = runtime.block_on(async {
-            tokio::select! {
-                driven = driven => driven,
-                never = ask => never,
-            }
-        });
+        let driven = runtime.block_on(options.drain.beside(driven, on_drain));
         if let Err(error) = driven {
             let reason = format!("the worker's sockets failed: {error}");
             let _ = on_event(WorkerEvent::Ended { reason, cause: EndCause::Failed });

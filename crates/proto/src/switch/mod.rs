@@ -16,7 +16,7 @@ use crate::cluster::Peer;
 use crate::dial::Dial;
 use crate::membership::{EndCause, Membership, MembershipEvent};
 use crate::message::{Answered, Hello, Kind, Message, Start};
-use crate::role::{Action, Callee, Link, LinkEvent, Outgoing, Role};
+use crate::role::{Action, Link, LinkEvent, Outgoing, Role};
 use crate::server::MemberEvent;
 use crate::statistics::{Statistics, SwitchStatistics};
 use crate::time::Instant;
@@ -136,16 +136,7 @@ impl<P: Plane> Switch<P> {
         self.number = number;
         self.viewed = 0;
         self.retired = false;
-        self.servers = start
-            .cluster
-            .view
-            .servers
-            .iter()
-            .map(|address| Dial::new(Callee::Server(*address), start.cluster.return_max))
-            .collect();
-        for dial in &mut self.servers {
-            self.membership.connect(now, dial);
-        }
+        self.servers = self.membership.dial_servers(now, &start.cluster);
         let Some(plane) = self.agent.take().map(|agent| agent.plane).or_else(|| self.plane.take()) else {
             return;
         };

@@ -27,7 +27,7 @@ use crate::cluster::{Cluster, Peer};
 use crate::dial::Dial;
 use crate::membership::{EndCause, Membership, MembershipEvent};
 use crate::message::{Hello, Kind, Message, Start, TablePage};
-use crate::role::{Action, Callee, Link, LinkEvent, Outgoing, Role};
+use crate::role::{Action, Link, LinkEvent, Outgoing, Role};
 use crate::statistics::{Statistics, WorkerStatistics};
 use crate::time::Instant;
 
@@ -289,16 +289,7 @@ impl Worker {
         let Peer::Worker(number) = start.you else { return };
         self.number = number;
         self.clock = Clock::behind(start.barrier);
-        self.servers = start
-            .cluster
-            .view
-            .servers
-            .iter()
-            .map(|address| Dial::new(Callee::Server(*address), start.cluster.return_max))
-            .collect();
-        for dial in &mut self.servers {
-            self.membership.connect(now, dial);
-        }
+        self.servers = self.membership.dial_servers(now, &start.cluster);
         self.membership.viewed(start.cluster.view.number);
         let Start { share, barrier, cluster, .. } = start;
         let known = Box::new(Cluster::clone(&cluster));
