@@ -36,7 +36,7 @@ mod target;
 pub use bolero;
 
 pub use changes::{Changes, Input, Sequences, join, split};
-pub use target::{Measured, Outcome, TEST_TIME, Target, measured};
+pub use target::{ATTEMPTS_MAX, Measured, Outcome, TEST_TIME, Target, measured};
 
 /// Runs a target: its seeds and stored inputs, then random ones, which are changes of these unless another generator is named.
 #[macro_export]
@@ -48,10 +48,15 @@ macro_rules! fuzz {
     ($target:expr, $inputs:expr, $read:expr) => {{
         let (target, read) = (&$target, &$read);
         target.replay(read);
-        $crate::bolero::check!()
-            .with_generator($inputs)
-            .with_test_time($crate::TEST_TIME)
-            .for_each(|input: &$crate::Input| target.run(&input.0, read));
+        for _ in 0..$crate::ATTEMPTS_MAX {
+            $crate::bolero::check!()
+                .with_generator($inputs)
+                .with_test_time($crate::TEST_TIME)
+                .for_each(|input: &$crate::Input| target.run(&input.0, read));
+            if target.has_enough_inputs() {
+                break;
+            }
+        }
         target.report();
     }};
 }

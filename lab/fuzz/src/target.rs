@@ -12,6 +12,10 @@ use crate::corpus;
 
 /// Time for random inputs of one target, unless `BOLERO_RANDOM_TEST_TIME_MS` says otherwise.
 pub const TEST_TIME: Duration = Duration::from_millis(400);
+/// Attempts of that time to read [`INPUTS_MIN`] inputs: a thread may wait longer than one for a busy processor.
+pub const ATTEMPTS_MAX: u32 = 50;
+/// Random inputs below which their shares say nothing.
+const INPUTS_MIN: u64 = 50;
 /// Memory that a reader may take for an input of any length.
 const MEMORY_BYTES: u64 = 1 << 20;
 /// Memory that it may take beside that for each byte of its input.
@@ -162,6 +166,12 @@ impl Target {
     fn counts(&self) -> std::sync::MutexGuard<'_, Counts> {
         // An input that failed is reported by its panic, and the counts are whole all the same.
         self.counts.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The counts are those of enough random inputs to judge them.
+    #[must_use]
+    pub fn has_enough_inputs(&self) -> bool {
+        self.counts().inputs >= INPUTS_MIN
     }
 
     /// Prints the counts.
