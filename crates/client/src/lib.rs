@@ -46,8 +46,8 @@ mod widths;
 
 pub use controller::StartError;
 pub use libra_net::{
-    Accepted, ControllerHandle, ControllerNode as Controller, ControllerThread, Endpoint, FaultRates,
-    NodeError, NodeOptions, PacketTags, Security, TOKEN_VARIABLE, Token, TokenError, WorkerClient,
+    Accepted, ControllerHandle, ControllerNode as Controller, ControllerThread, Drain, Endpoint, FaultRates,
+    Inspector, NodeError, NodeOptions, PacketTags, Security, TOKEN_VARIABLE, Token, TokenError, WorkerClient,
     WorkerNode as Worker,
 };
 pub use libra_plan::{
@@ -55,8 +55,8 @@ pub use libra_plan::{
 };
 pub use libra_proto::{
     ArithmeticMode, AssignedRows, ClientError, Cluster, ColdPath, ControllerCommand, ControllerEvent,
-    Durability, HotPath, Mode, Outcome, Parameters, Peer, PullId, Pulled, ServerEvent, Sizes, Statistics,
-    TablePage, Tick, VERSION, ValueFormat, WorkerCommand, WorkerEvent,
+    Durability, HotPath, MemberStatus, Mode, Outcome, Parameters, Peer, PullId, Pulled, ServerEvent, Sizes,
+    Statistics, TablePage, Tick, TrainingNote, VERSION, ValueFormat, WorkerCommand, WorkerEvent,
 };
 pub use libra_store::{
     Admission, Decay, Eviction, Init, LifecycleCounts, Optimizer, OutOfRange, RowLifecycle, Schedule, Store,

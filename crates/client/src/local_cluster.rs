@@ -11,10 +11,10 @@ use std::sync::{Arc, Mutex, PoisonError, mpsc};
 use std::thread;
 
 use libra_net::{
-    ControllerHandle, ControllerNode, ControllerThread, FaultRates, NodeError, NodeOptions, Security,
-    ServerNode, SwitchNode, WorkerNode,
+    ControllerHandle, ControllerNode, ControllerThread, FaultRates, Inspector, NodeError, NodeOptions,
+    Security, ServerNode, SwitchNode, WorkerNode,
 };
-use libra_proto::{ControllerEvent, Outcome, ServerEvent};
+use libra_proto::{ControllerEvent, ControllerStatus, Outcome, ServerEvent};
 
 use crate::controller::StartError;
 use crate::spec::JobSpec;
@@ -37,6 +37,8 @@ pub struct LocalOptions {
     pub shards_per_server: u16,
     /// Protection of all streams. Members in other processes need the same.
     pub security: Security,
+    /// Asks the controller for its status.
+    pub inspector: Option<Inspector<ControllerStatus>>,
 }
 
 /// An event of the cluster.
@@ -81,7 +83,7 @@ impl LocalCluster {
     ) -> Result<Self, StartError> {
         spec.check()?;
         let node = ControllerNode::bind(SocketAddr::from((Ipv4Addr::LOCALHOST, 0)))?;
-        let node = node.with_security(options.security.clone());
+        let node = node.with_security(options.security.clone()).with_inspector(options.inspector.clone());
         let address = node.address();
         let on_event = Arc::new(on_event);
         let (begun, has_begun) = mpsc::channel();

@@ -1,6 +1,6 @@
 //! Observers of pushes.
 
-use libra_proto::{ClientError, Parameters, PullId, Pulled, Tick};
+use libra_proto::{ClientError, Parameters, PullId, Pulled, Tick, TrainingNote};
 
 /// Sees pushes before they are applied.
 pub trait PushObserver {
@@ -56,5 +56,9 @@ impl<W: PushObserver> Parameters for Observed<'_, W> {
 
     fn wait_for_clocks(&mut self, least: u64) -> Result<(), ClientError> {
         self.parameters.wait_for_clocks(least)
+    }
+
+    fn note(&mut self, note: TrainingNote) {
+        self.parameters.note(note);
     }
 }

@@ -2,7 +2,7 @@
 
 use std::{collections::VecDeque, mem};
 
-use libra_client::{ClientError, Mode, Parameters, PullId, Pulled, TableSpec, Widths};
+use libra_client::{ClientError, Mode, Parameters, PullId, Pulled, TableSpec, TrainingNote, Widths};
 use thiserror::Error;
 
 use crate::{ConfigError, DataError, Learner, Measure, Quality, ncf::NoNegatives};
@@ -176,7 +176,9 @@ impl<L: Learner> Trainer<L> {
         step.pull = None;
         // About as many as the last time.
         let mut keys = Vec::with_capacity(step.rows);
+        parameters.note(TrainingNote::Reads);
         step.samples = self.learner.next_batch(&mut step.batch, &mut keys)?;
+        parameters.note(TrainingNote::Computes);
         step.rows = keys.len().max(step.rows);
         if step.samples > 0 {
             step.values = self.widths.sum(&keys);
@@ -198,7 +200,9 @@ impl<L: Learner> Training for Trainer<L> {
         epoch: u32,
         progress: &mut dyn FnMut(Progress),
     ) -> Result<EpochReport, TrainError> {
+        parameters.note(TrainingNote::Reads);
         self.learner.start_epoch(epoch)?;
+        parameters.note(TrainingNote::Computes);
         self.learner.before_epoch(epoch, parameters)?;
         let samples_total = self.samples_per_epoch();
         let mut report = EpochReport { epoch, batches: 0, samples: 0, rows: 0, loss: 0.0 };
@@ -224,6 +228,7 @@ impl<L: Learner> Training for Trainer<L> {
             report.samples += step.samples as u64;
             loss_sum += loss * step.samples as f64;
             report.loss = loss_sum / report.samples as f64;
+            parameters.note(TrainingNote::Trained { samples: step.samples as u64, loss: report.loss });
             // The buffer of the values becomes that of the next gradients, so none is allocated.
             self.mode.before_push(number, parameters)?;
             parameters.push(keys, mem::replace(&mut self.gradients, values))?;

@@ -96,6 +96,11 @@ impl DatagramSocket {
         self.socket.get_ref().local_addr()
     }
 
+    /// Returns the number by which the kernel lists this socket.
+    pub(crate) fn inode(&self) -> io::Result<u64> {
+        Ok(rustix::fs::fstat(self.socket.get_ref())?.st_ino)
+    }
+
     /// Returns the number of bytes that the kernel queues for this socket.
     pub(crate) fn receive_bytes(&self) -> io::Result<u32> {
         receive_bytes(self.socket.get_ref())

@@ -56,7 +56,9 @@ pub(crate) enum Callers {
 impl Callers {
     fn begin_with(self, message: &Message) -> bool {
         match message {
-            Message::Join(_) | Message::Rejoin(_) | Message::Restoring(_) => self == Self::Members,
+            Message::Join(_) | Message::Rejoin(_) | Message::Restoring(_) | Message::Enquire { .. } => {
+                self == Self::Members
+            }
             Message::Hello(_) => self == Self::Clients,
             _ => false,
         }

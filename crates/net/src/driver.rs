@@ -12,6 +12,7 @@ use tokio::sync::mpsc;
 
 use crate::datagrams::DatagramSocket;
 use crate::door::{Caller, Door, Entrance};
+use crate::inspection::Inspections;
 use crate::links::{Input, Links};
 use crate::sched::set_sched_batch;
 use crate::supervisor::Pulse;
@@ -58,11 +59,22 @@ impl Clock {
     }
 }
 
-/// Drives `role` until `on_event` breaks with a result.
+/// Drives `role`, which is not watched, until `on_event` breaks with a result.
 pub(crate) async fn drive<R: Role, T>(
+    role: R,
+    ports: Ports,
+    commands: mpsc::UnboundedReceiver<R::Command>,
+    on_event: impl FnMut(R::Event) -> ControlFlow<T>,
+) -> io::Result<T> {
+    drive_watched(role, ports, commands, Inspections::none(), on_event).await
+}
+
+/// Drives `role` until `on_event` breaks with a result, and answers those who ask for its status.
+pub(crate) async fn drive_watched<R: Role, T>(
     mut role: R,
     mut ports: Ports,
     mut commands: mpsc::UnboundedReceiver<R::Command>,
+    mut inspections: Inspections<R::Status>,
     mut on_event: impl FnMut(R::Event) -> ControlFlow<T>,
 ) -> io::Result<T> {
     set_sched_batch();
@@ -93,6 +105,7 @@ pub(crate) async fn drive<R: Role, T>(
         if let ControlFlow::Break(result) =
             drain(&mut role, &mut ports, &clock, &mut outgoing, &mut on_event).await?
         {
+            inspections.end(|| role.status(clock.now()));
             ports.links.finish().await;
             return Ok(result);
         }
@@ -150,6 +163,10 @@ pub(crate) async fn drive<R: Role, T>(
                 Some(command) => role.handle_command(clock.now(), command),
                 None => commands_open = false,
             },
+            request = inspections.next(), if inspections.is_watched() => {
+                // Who has asked may have lost patience.
+                let _ = request.send(role.status(clock.now()));
+            }
             caller = next_caller(door.as_mut()) => ports.links.accept(caller),
             // The top of the loop looks for timers that are due.
             () = &mut timer => {}

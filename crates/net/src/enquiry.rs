@@ -36,15 +36,35 @@ pub fn ask_controller(address: SocketAddr, security: &Security, time: Duration) 
     runtime.block_on(asked).unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into()))
 }
 
-async fn ask(address: SocketAddr, security: &Security) -> io::Result<Enquiry> {
-    let socket = TcpStream::connect(address).await?;
-    match security.call(socket, Role::Controller).await? {
-        Stream::Plain(stream) => exchange(stream).await,
-        Stream::Secure(stream) => exchange(*stream).await,
+/// Asks the controller at an address, within a time, where it answers requests over HTTP (rule M21). None: nowhere.
+///
+/// # Errors
+/// There is no controller, it speaks another version, or it does not take this end for one that may ask.
+pub fn find_http(address: SocketAddr, security: &Security, time: Duration) -> io::Result<Option<SocketAddr>> {
+    let runtime = runtime().map_err(io::Error::other)?;
+    let asked = exchange(address, security, Message::Enquire { version: VERSION });
+    let asked = runtime.block_on(async { tokio::time::timeout(time, asked).await });
+    match asked.unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into()))? {
+        Message::Described { version: VERSION, http } => Ok(http.map(|mut http| {
+            if http.ip().is_unspecified() {
+                http.set_ip(address.ip());
+            }
+            http
+        })),
+        Message::Described { version, .. } => Err(invalid(format!(
+            "the controller speaks version {version} of the messages, this program speaks {VERSION}"
+        ))),
+        _ => Err(invalid(NO_CONTROLLER)),
     }
 }
 
-async fn exchange(mut stream: impl AsyncRead + AsyncWrite + Unpin) -> io::Result<Enquiry> {
+const NO_CONTROLLER: &str = "its answer is none of a controller";
+
+fn invalid(reason: impl Into<Box<dyn core::error::Error + Send + Sync>>) -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidData, reason)
+}
+
+async fn ask(address: SocketAddr, security: &Security) -> io::Result<Enquiry> {
     let join = Join {
         version: VERSION,
         kind: Kind::Worker,
@@ -55,21 +75,38 @@ async fn exchange(mut stream: impl AsyncRead + AsyncWrite + Unpin) -> io::Result
         is_restartable: false,
         is_slow: false,
         tags: TagKind::Off,
+        http: None,
     };
-    let mut frame = Message::Join(join).encode_behind(&NO_LENGTH);
+    match exchange(address, security, Message::Join(join)).await? {
+        Message::Abort { reason } if reason.starts_with("the controller speaks version") => {
+            Ok(Enquiry::OtherVersion(reason))
+        }
+        Message::Abort { .. } => Ok(Enquiry::SameVersion),
+        _ => Err(invalid(NO_CONTROLLER)),
+    }
+}
+
+/// Sends a message and returns the answer.
+async fn exchange(address: SocketAddr, security: &Security, message: Message) -> io::Result<Message> {
+    let socket = TcpStream::connect(address).await?;
+    match security.call(socket, Role::Controller).await? {
+        Stream::Plain(stream) => exchange_on(stream, message).await,
+        Stream::Secure(stream) => exchange_on(*stream, message).await,
+    }
+}
+
+async fn exchange_on(
+    mut stream: impl AsyncRead + AsyncWrite + Unpin,
+    message: Message,
+) -> io::Result<Message> {
+    let mut frame = message.encode_behind(&NO_LENGTH);
     seal(&mut frame);
     write_frames(&mut stream, &[frame], |_| ()).await?;
     let mut frames = FrameReader::new(stream);
     let answer = frames.next(ANSWER_BYTES_MAX).await?;
     let answer =
         answer.ok_or_else(|| io::Error::new(io::ErrorKind::UnexpectedEof, "it closes the stream"))?;
-    match Message::decode(answer) {
-        Ok(Message::Abort { reason }) if reason.starts_with("the controller speaks version") => {
-            Ok(Enquiry::OtherVersion(reason))
-        }
-        Ok(Message::Abort { .. }) => Ok(Enquiry::SameVersion),
-        _ => Err(io::Error::new(io::ErrorKind::InvalidData, "its answer is none of a controller")),
-    }
+    Message::decode(answer).map_err(|_| invalid(NO_CONTROLLER))
 }
 
 #[cfg(test)]
@@ -81,6 +118,7 @@ mod tests {
     use tokio::sync::mpsc;
 
     use super::*;
+    use crate::inspection::Inspector;
     use crate::node::ControllerNode;
     use crate::security::Token;
 
@@ -88,7 +126,11 @@ mod tests {
 
     /// A controller that waits for members for as long as the test runs.
     fn controller(security: Security) -> SocketAddr {
-        let node = ControllerNode::bind((Ipv4Addr::LOCALHOST, 0).into()).unwrap().with_security(security);
+        let node = ControllerNode::bind((Ipv4Addr::LOCALHOST, 0).into()).unwrap();
+        serve(node.with_security(security))
+    }
+
+    fn serve(node: ControllerNode) -> SocketAddr {
         let address = node.address();
         thread::spawn(move || {
             let cluster = Cluster::new(1, Vec::new(), None, HotPath::for_workers(1));
@@ -103,6 +145,21 @@ mod tests {
         let address = controller(Security::NONE);
         for _ in 0..3 {
             assert_eq!(ask_controller(address, &Security::NONE, TIME).unwrap(), Enquiry::SameVersion);
+        }
+    }
+
+    /// As rule M21 says.
+    #[test]
+    fn a_controller_tells_where_it_answers_over_http() {
+        let address = controller(Security::NONE);
+        assert_eq!(find_http(address, &Security::NONE, TIME).unwrap(), None);
+        let node = ControllerNode::bind((Ipv4Addr::LOCALHOST, 0).into()).unwrap();
+        let http = SocketAddr::from((Ipv4Addr::UNSPECIFIED, 9100));
+        let node = node.with_inspector(Some(Inspector::new(Some(http))));
+        let address = serve(node);
+        for _ in 0..3 {
+            let found = find_http(address, &Security::NONE, TIME).unwrap();
+            assert_eq!(found, Some((Ipv4Addr::LOCALHOST, 9100).into()), "an unspecified address");
         }
     }
 

@@ -58,6 +58,7 @@ mod enquiry;
 mod faults;
 mod frames;
 mod front;
+mod inspection;
 mod links;
 mod node;
 mod plane_thread;
@@ -74,8 +75,9 @@ pub use blocking::{Arrival, BlockingDoor, BlockingReader, BlockingStream};
 pub use datagrams::ReceiveBuffer;
 pub use drain::Drain;
 pub use endpoint::{Endpoint, EndpointError};
-pub use enquiry::{Enquiry, ask_controller};
+pub use enquiry::{Enquiry, ask_controller, find_http};
 pub use faults::{FaultRates, InvalidRate};
+pub use inspection::{Inspected, Inspector};
 pub use node::{
     ControllerHandle, ControllerNode, ControllerThread, NodeError, NodeOptions, PacketTags, ServerNode,
     SwitchNode,

@@ -14,8 +14,9 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::os::fd::OwnedFd;
 
 use libra_proto::{
-    Cluster, Controller, ControllerCommand, ControllerEvent, EndCause, HotPath, MemberEvent, Outcome, Plane,
-    Secret, Sizes, SoftPlane, Statistics, Switch, SwitchCommand, TagKind,
+    Cluster, Controller, ControllerCommand, ControllerEvent, ControllerStatus, EndCause, HotPath,
+    MemberEvent, MemberStatus, Outcome, Plane, Secret, Sizes, SoftPlane, Statistics, Switch, SwitchCommand,
+    TagKind,
 };
 use libra_storage::PlaceError;
 use rand::TryRngCore;
@@ -29,9 +30,10 @@ use tokio::sync::mpsc;
 use crate::datagrams::DatagramSocket;
 use crate::door::{Callers, Entrance};
 use crate::drain::Drain;
-use crate::driver::{Ports, drive};
+use crate::driver::{Ports, drive_watched};
 use crate::endpoint::Endpoint;
 use crate::faults::{FaultRates, Faults};
+use crate::inspection::{Inspections, Inspector};
 use crate::links::Links;
 use crate::security::{Calls, Security, is_local};
 use crate::supervisor::{Pulse, Supervisor};
@@ -105,6 +107,11 @@ impl NodeError {
         }
     }
 
+    /// Returns true if the member has ended in order, as it was asked to.
+    pub fn is_drained(&self) -> bool {
+        matches!(self, Self::Drained { .. })
+    }
+
     pub(crate) fn failed(reason: impl Into<String>) -> Self {
         Self::Ended { reason: reason.into(), cause: EndCause::Failed }
     }
@@ -135,6 +142,8 @@ pub struct NodeOptions {
     pub security: Security,
     /// Asks this member to end in order.
     pub drain: Drain,
+    /// Asks its roles for their status.
+    pub inspector: Option<Inspector<MemberStatus>>,
 }
 
 impl NodeOptions {
@@ -151,6 +160,7 @@ impl NodeOptions {
             supervisor: None,
             security: Security::NONE,
             drain: Drain::new(),
+            inspector: None,
         }
     }
 
@@ -162,6 +172,16 @@ impl NodeOptions {
     pub(crate) fn links(&self) -> Links {
         let (security, controller) = (self.security.clone(), Some(self.controller.clone()));
         Links::new(self.connect_timeout).with_calls(Calls { security, controller })
+    }
+
+    /// Requests for the status of one more role of this member.
+    pub(crate) fn inspections(&self) -> Inspections<MemberStatus> {
+        Inspections::of(self.inspector.as_ref())
+    }
+
+    /// The address at which its process answers requests over HTTP.
+    pub(crate) fn http(&self) -> Option<SocketAddr> {
+        self.inspector.as_ref().and_then(Inspector::http)
     }
 
     /// The loop of a role of this member.
@@ -215,6 +235,7 @@ pub struct ControllerNode {
     security: Security,
     tags: PacketTags,
     supervisor: Option<Supervisor>,
+    inspector: Option<Inspector<ControllerStatus>>,
 }
 
 /// Tags of the packets of the hot path, which show who has sent them and what (rules A1 to A5).
@@ -242,6 +263,7 @@ impl ControllerNode {
             security: Security::NONE,
             tags: PacketTags::Auto,
             supervisor: None,
+            inspector: None,
         })
     }
 
@@ -267,6 +289,12 @@ impl ControllerNode {
     #[must_use]
     pub fn with_supervisor(self, supervisor: Option<Supervisor>) -> Self {
         Self { supervisor, ..self }
+    }
+
+    /// The same, which can be asked for its status. Processes that ask the controller learn where that is answered over HTTP (rule M21).
+    #[must_use]
+    pub fn with_inspector(self, inspector: Option<Inspector<ControllerStatus>>) -> Self {
+        Self { inspector, ..self }
     }
 
     /// Returns the address at which it listens.
@@ -326,21 +354,24 @@ impl ControllerNode {
 
     fn drive(
         self,
-        mut role: Controller,
+        role: Controller,
         commands: mpsc::UnboundedReceiver<ControllerCommand>,
         mut on_event: impl FnMut(&ControllerEvent),
     ) -> Result<Outcome, NodeError> {
+        let inspector = self.inspector.as_ref();
+        let mut role = role.with_http(inspector.and_then(Inspector::http));
         if self.tags == PacketTags::Mac {
             role = role.requiring_macs();
         }
         if self.takes_tables {
             role = role.with_tables_of_workers();
         }
+        let inspections = Inspections::of(inspector);
         let links = Links::new(Duration::ZERO);
         let entrance = Entrance::Listener(self.listener, Callers::Members, self.security);
         let pulse = self.supervisor.as_ref().map(Supervisor::pulse);
         let ports = Ports { entrance: Some(entrance), pulse, ..Ports::new(links) };
-        let ended = self.runtime.block_on(drive(role, ports, commands, |event| {
+        let ended = self.runtime.block_on(drive_watched(role, ports, commands, inspections, |event| {
             on_event(&event);
             match event {
                 ControllerEvent::Finished(outcome) => ControlFlow::Break(Ok(outcome)),
@@ -356,13 +387,14 @@ impl ControllerNode {
 pub(crate) async fn run_switch<P: Plane>(
     role: Switch<P>,
     ports: Ports,
-    drain: Drain,
+    options: &NodeOptions,
     mut on_event: impl FnMut(&MemberEvent),
 ) -> Result<Statistics, NodeError> {
     let (commands, inbox) = mpsc::unbounded_channel();
-    let driven = drive(role, ports, inbox, |event| {
+    let (role, drain) = (role.with_http(options.http()), &options.drain);
+    let driven = drive_watched(role, ports, inbox, options.inspections(), |event| {
         on_event(&event);
-        end_of(event)
+        end_of(event, drain)
     });
     let drained = || {
         // A switch that has ended has no use for it.
@@ -373,9 +405,13 @@ pub(crate) async fn run_switch<P: Plane>(
 }
 
 /// The result of a member once it is done.
-fn end_of(event: MemberEvent) -> ControlFlow<Result<Statistics, NodeError>> {
+fn end_of(event: MemberEvent, drain: &Drain) -> ControlFlow<Result<Statistics, NodeError>> {
     match event {
         MemberEvent::Started { .. } => ControlFlow::Continue(()),
+        MemberEvent::DrainAsked => {
+            drain.begin();
+            ControlFlow::Continue(())
+        }
         MemberEvent::Finished(statistics) => ControlFlow::Break(Ok(statistics)),
         MemberEvent::Drained { unsaved } => ControlFlow::Break(Err(NodeError::Drained { unsaved })),
         MemberEvent::Ended { reason, cause } => ControlFlow::Break(Err(NodeError::Ended { reason, cause })),
@@ -449,11 +485,11 @@ impl<P: Plane> SwitchNode<P> {
         let wakes = wakes.transpose().map_err(NodeError::io("cannot watch the data plane"))?;
         let links = self.options.links();
         let pulse = self.options.pulse();
-        let (busy_poll, drain) = (self.options.busy_poll, self.options.drain);
+        let busy_poll = self.options.busy_poll;
         let ports = Ports { datagrams: Some(self.socket), wakes, busy_poll, pulse, ..Ports::new(links) };
         let ended = self.runtime.block_on(async {
             tokio::select! {
-                ended = run_switch(role, ports, drain, on_event) => ended.map(Some),
+                ended = run_switch(role, ports, &self.options, on_event) => ended.map(Some),
                 () = killed => Ok(None),
             }
         });
@@ -473,5 +509,8 @@ pub(crate) fn bind_datagrams(
     let _context = runtime.enter();
     let socket = DatagramSocket::bind(address, options.faults()).map_err(bind)?;
     let local = socket.local_address().map_err(bind)?;
+    if let Some(inspector) = &options.inspector {
+        inspector.note_socket(socket.inode().map_err(bind)?);
+    }
     Ok((socket, local))
 }

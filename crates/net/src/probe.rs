@@ -355,6 +355,7 @@ fn used() -> Option<(u64, u64)> {
 impl Role for Probe {
     type Command = ();
     type Event = io::Result<(ThreadStats, Vec<u64>)>;
+    type Status = ();
 
     fn handle_start(&mut self, now: Instant) {
         self.heard_at = now + Duration::from_secs(2);
@@ -447,6 +448,8 @@ impl Role for Probe {
     fn poll_timeout(&self) -> Option<Instant> {
         Some(self.heard_at + SILENCE)
     }
+
+    fn status(&self, _now: Instant) {}
 }
 
 #[cfg(test)]

@@ -2,6 +2,7 @@
 
 mod client;
 mod ledger;
+mod meter;
 mod network;
 
 pub use self::client::WorkerClient;
@@ -15,11 +16,12 @@ use std::time::Instant;
 
 use libra_proto::{
     AssignedRows, ClientError, Cluster, EndCause, Level, Parameters, PullId, Pulled, REPORT_BYTES_MAX,
-    TablePage, Tick, WorkerCommand, WorkerEvent,
+    TablePage, Tick, TrainingNote, WorkerCommand, WorkerEvent,
 };
 use tokio::sync::mpsc;
 
 use self::ledger::{Ledger, Open};
+use self::meter::{Meter, Part};
 use self::network::{Network, start_network};
 use crate::node::{NodeError, NodeOptions};
 
@@ -41,6 +43,7 @@ pub struct WorkerNode {
     /// Pushes whose end the caller asks for, once they have come to it.
     accepted: VecDeque<Accepted>,
     stalls: Stalls,
+    meter: Meter,
     stream_bytes: Arc<AtomicU64>,
     /// It was asked to leave after its step.
     drains: bool,
@@ -129,6 +132,7 @@ impl WorkerNode {
                 ledger: Ledger::default(),
                 accepted: VecDeque::new(),
                 stalls: Stalls::default(),
+                meter: Meter::new(Instant::now()),
                 stream_bytes,
                 drains,
                 ended: None,
@@ -257,6 +261,7 @@ impl WorkerNode {
         if text.len() > REPORT_BYTES_MAX {
             return Err(ClientError::LongReport { bytes: text.len(), bytes_max: REPORT_BYTES_MAX });
         }
+        self.report_training()?;
         self.command(WorkerCommand::Report { text })?;
         self.wait_for_end()
     }
@@ -295,8 +300,32 @@ impl WorkerNode {
 
     fn go(mut self, returns: bool) -> Result<(), ClientError> {
         self.flush_pushes()?;
+        self.report_training()?;
         self.command(WorkerCommand::Leave { returns })?;
         self.wait_for_end()
+    }
+
+    /// The role learns of the progress of the training up to now.
+    fn report_training(&mut self) -> Result<(), ClientError> {
+        let counts = self.meter.counts(Instant::now());
+        self.command(WorkerCommand::Training(counts))
+    }
+
+    /// Counts the time of an operation of the training loop as that of a part of its step.
+    fn metered<T>(
+        &mut self,
+        part: Part,
+        operation: impl FnOnce(&mut Self) -> Result<T, ClientError>,
+    ) -> Result<T, ClientError> {
+        let before = self.meter.enter(Instant::now(), part);
+        let result = operation(self);
+        let now = Instant::now();
+        self.meter.enter(now, before);
+        if let Some(counts) = self.meter.poll(now) {
+            // The end of the job is the result of the next operation.
+            let _ = self.commands.send(WorkerCommand::Training(counts));
+        }
+        result
     }
 
     /// Ends the job for all members, because this worker cannot do its part.
@@ -433,7 +462,7 @@ impl WorkerNode {
                 self.ended = Some(error.clone());
                 return Err(error);
             }
-            WorkerEvent::Started { .. } | WorkerEvent::Finished => {}
+            WorkerEvent::Started { .. } | WorkerEvent::DrainAsked | WorkerEvent::Finished => {}
         }
         Ok(WorkerNote::Other)
     }
@@ -469,40 +498,48 @@ impl Parameters for WorkerNode {
     }
 
     fn finish_pull(&mut self, pull: PullId) -> Result<Pulled, ClientError> {
-        loop {
-            if let Some(pulled) = self.ledger.take_pulled(pull) {
-                return Ok(pulled);
+        self.metered(Part::Pull, |worker| {
+            loop {
+                if let Some(pulled) = worker.ledger.take_pulled(pull) {
+                    return Ok(pulled);
+                }
+                if !worker.ledger.is_pulling(pull) {
+                    return Err(ClientError::UnknownPull(pull));
+                }
+                worker.wait()?;
             }
-            if !self.ledger.is_pulling(pull) {
-                return Err(ClientError::UnknownPull(pull));
-            }
-            self.wait()?;
-        }
+        })
     }
 
     fn push(&mut self, keys: Vec<u64>, gradients: Vec<f32>) -> Result<(), ClientError> {
-        self.take_events()?;
-        while self.ledger.pushes() >= PUSHES_OPEN_MAX {
-            self.wait()?;
-        }
-        self.push_at(Level::Accepted, Open::Push, keys, gradients)?;
-        self.go_on()
+        self.metered(Part::Push, |worker| {
+            worker.take_events()?;
+            while worker.ledger.pushes() >= PUSHES_OPEN_MAX {
+                worker.wait()?;
+            }
+            worker.push_at(Level::Accepted, Open::Push, keys, gradients)?;
+            worker.go_on()
+        })
     }
 
     fn flush(&mut self) -> Result<(), ClientError> {
-        self.flush_pushes()?;
-        self.go_on()
+        self.metered(Part::Push, |worker| {
+            worker.flush_pushes()?;
+            worker.go_on()
+        })
     }
 
     fn barrier(&mut self) -> Result<(), ClientError> {
         let number = self.barriers;
         self.barriers += 1;
-        self.command(WorkerCommand::Barrier { number })?;
-        self.go_on()?;
-        while self.wait()? != WorkerNote::Released(number) {
-            self.go_on()?;
-        }
-        Ok(())
+        self.metered(Part::Clock, |worker| {
+            worker.command(WorkerCommand::Barrier { number })?;
+            worker.go_on()?;
+            while worker.wait()? != WorkerNote::Released(number) {
+                worker.go_on()?;
+            }
+            Ok(())
+        })
     }
 
     fn tick(&mut self, tick: Tick) -> Result<(), ClientError> {
@@ -510,12 +547,18 @@ impl Parameters for WorkerNode {
     }
 
     fn wait_for_clocks(&mut self, least: u64) -> Result<(), ClientError> {
-        self.take_events()?;
-        while self.clocks < least {
-            self.go_on()?;
-            self.wait()?;
-        }
-        Ok(())
+        self.metered(Part::Clock, |worker| {
+            worker.take_events()?;
+            while worker.clocks < least {
+                worker.go_on()?;
+                worker.wait()?;
+            }
+            Ok(())
+        })
+    }
+
+    fn note(&mut self, note: TrainingNote) {
+        self.meter.note(Instant::now(), note);
     }
 }
 

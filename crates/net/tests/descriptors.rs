@@ -33,6 +33,7 @@ fn join(controller: SocketAddr, port: u16) -> TcpStream {
         is_restartable: false,
         is_slow: false,
         tags: TagKind::Off,
+        http: None,
     };
     let message = Message::Join(join).encode();
     let mut stream = TcpStream::connect(controller).unwrap();

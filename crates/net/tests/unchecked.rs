@@ -54,6 +54,7 @@ fn a_refused_push_is_reported_to_the_worker_and_the_user() {
         is_restartable: false,
         is_slow: false,
         tags: TagKind::Off,
+        http: None,
     }));
     let Start { you, cluster, .. } = control.receive_until(|message| match message {
         Message::Start(start) => Some(*start),

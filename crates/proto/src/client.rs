@@ -124,6 +124,27 @@ pub enum Tick {
     Visible,
 }
 
+/// Progress of a training loop, for those who watch.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum TrainingNote {
+    /// It will train on so many samples more.
+    Plans {
+        /// Number of samples.
+        samples: u64,
+    },
+    /// It reads samples from now on.
+    Reads,
+    /// It computes from now on.
+    Computes,
+    /// It has trained on a batch.
+    Trained {
+        /// Samples of the batch.
+        samples: u64,
+        /// Mean loss of the samples of the epoch so far.
+        loss: f64,
+    },
+}
+
 /// The interface that a training loop needs of a parameter server: read rows, add gradients, wait for the others.
 ///
 /// For waiting there are barriers and, between two of them, clocks, which let a worker be some way ahead of others. A clock counts ticks
@@ -160,4 +181,7 @@ pub trait Parameters {
     /// Waits until the clock of every worker that trains, this one too, is at least this. Then a pull reads what their ticks have made
     /// visible.
     fn wait_for_clocks(&mut self, least: u64) -> Result<(), ClientError>;
+
+    /// Takes note of the progress; it changes nothing.
+    fn note(&mut self, _note: TrainingNote) {}
 }

@@ -276,6 +276,11 @@ impl View {
         self.ownerships.get(usize::from(region)).copied().unwrap_or_default()
     }
 
+    /// Number of regions that a switch owns.
+    pub fn regions_of(&self, switch: u16) -> usize {
+        self.ownerships.iter().filter(|ownership| ownership.owner == Some(switch)).count()
+    }
+
     /// The number of the view in which a worker's flow of pushes into a region began; 0 if that was with the worker.
     pub fn flow(&self, region: u8, worker: u16) -> u64 {
         self.flows.get(&(region, worker)).copied().unwrap_or_default()

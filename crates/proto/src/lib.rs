@@ -65,6 +65,7 @@ mod client;
 mod cluster;
 mod controller;
 mod dial;
+mod histogram;
 mod keys;
 mod membership;
 mod message;
@@ -74,6 +75,7 @@ mod role;
 mod server;
 mod shared;
 mod statistics;
+mod status;
 mod storage;
 mod switch;
 mod time;
@@ -85,7 +87,7 @@ mod worker;
 pub use admission::{FIRST_BYTES_MAX, REJOIN_BYTES_MAX, REPORT_BYTES_MAX, may_be_long};
 pub use authentication::{Pass, PathTags, Secret, TagKind};
 pub use bulk::Bulk;
-pub use client::{ClientError, Parameters, PullId, Pulled, Tick};
+pub use client::{ClientError, Parameters, PullId, Pulled, Tick, TrainingNote};
 pub use cluster::{
     ArithmeticMode, Cluster, ColdPath, Durability, HotPath, Load, Ownership, PACKETS_IN_FLIGHT_MAX, Peer,
     RETURN_MAX, View, packets_in_flight,
@@ -94,6 +96,7 @@ pub use controller::{
     Controller, ControllerCommand, ControllerEvent, HEARTBEAT_TIMEOUT, HealthLimits, Outcome,
     PROCESS_SHARDS_MAX, Refusal, SWITCH_HEARTBEAT_TIMEOUT, Sizes,
 };
+pub use histogram::{HISTOGRAM_BOUNDS, Histogram};
 pub use keys::Keys;
 /// Dimensions of a region for its [`Plane`].
 pub use libra_dataplane::RegionConfig;
@@ -111,7 +114,13 @@ pub use server::{
     ServerCommand, ServerEvent,
 };
 pub use shared::Shared;
-pub use statistics::{ServerStatistics, Statistics, SwitchStatistics, WorkerStatistics};
+pub use statistics::{
+    ServerStatistics, Statistics, StepTimes, SwitchStatistics, TrainingCounts, WorkerStatistics,
+};
+pub use status::{
+    CheckpointStatus, ControllerStatus, Details, JobPhase, KnownMember, Lost, MemberState, MemberStatus,
+    PathStatus, ServerDetails, SwitchDetails, WorkerDetails,
+};
 pub use storage::{CheckpointHead, StorageEvent, StorageRequest};
 pub use switch::{
     DeferredPlane, Device, Executor, Order, Plane, Progress, Report, SoftPlane, Switch, SwitchCommand,

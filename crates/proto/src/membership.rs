@@ -33,6 +33,8 @@ pub(crate) enum MembershipEvent {
     Started(Box<Start>),
     Changed(Shared<View>),
     Retire,
+    /// The user of the controller wants this member to end in order.
+    DrainAsked,
     Released {
         number: u64,
     },
@@ -96,6 +98,7 @@ impl Membership {
                 is_restartable: false,
                 is_slow: false,
                 tags: TagKind::Off,
+                http: None,
             },
             proposal: None,
             you: None,
@@ -127,6 +130,11 @@ impl Membership {
     /// Its data plane can check and make such tags.
     pub(crate) fn set_tags(&mut self, tags: TagKind) {
         self.join.tags = tags;
+    }
+
+    /// It answers requests over HTTP there.
+    pub(crate) fn set_http(&mut self, http: Option<SocketAddr>) {
+        self.join.http = http;
     }
 
     /// It describes the job to the controller when it joins.
@@ -276,6 +284,7 @@ impl Membership {
             }
             Message::View(view) => Some(MembershipEvent::Changed(view)),
             Message::Retire => Some(MembershipEvent::Retire),
+            Message::Drain => Some(MembershipEvent::DrainAsked),
             Message::Probe { number } => {
                 self.probe = Some(number);
                 None

@@ -7,8 +7,10 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 
 mod rows;
+mod slots;
 
 pub use self::rows::{Assign, Reset, TablePage};
+pub use self::slots::{SlotRun, SlotValues};
 
 use crate::authentication::{Pass, TagKind};
 use crate::bulk::{Bulk, encode_onto};
@@ -19,7 +21,7 @@ use crate::statistics::Statistics;
 use crate::values::Values;
 
 /// The version of the messages. Members of a cluster must have the same: the format is not self-describing.
-pub const VERSION: u16 = 15;
+pub const VERSION: u16 = 16;
 
 /// No message takes more bytes: a longer one is not read.
 pub const MESSAGE_BYTES_MAX: usize = 256 << 20;
@@ -91,6 +93,21 @@ pub enum Message {
     Retire,
     /// From that switch: all of it is committed.
     Retired,
+    /// From the controller: its user wants this member to end in order, as at the member's own request (rule M11).
+    Drain,
+    /// To the controller, first on a stream, from a process that does not join: where does it answer requests over HTTP? The stream ends
+    /// with the answer (rule M21).
+    Enquire {
+        /// [`VERSION`] of the sender.
+        version: u16,
+    },
+    /// From the controller: there.
+    Described {
+        /// [`VERSION`] of the controller.
+        version: u16,
+        /// The address. An unspecified one means: where the stream goes to.
+        http: Option<SocketAddr>,
+    },
     /// From a worker: nothing was received from this switch for long, though it was asked.
     Unreachable {
         /// The switch.
@@ -302,6 +319,8 @@ pub struct Join {
     pub is_slow: bool,
     /// The best tags that its data plane can check and make (switches).
     pub tags: TagKind,
+    /// Address at which it answers requests over HTTP, for those who watch. An unspecified address means: where this stream comes from.
+    pub http: Option<SocketAddr>,
 }
 
 /// The first message of a member on a new stream to the controller.
@@ -411,39 +430,6 @@ pub struct Replay {
 impl Replay {
     pub(crate) fn bytes_about(&self) -> usize {
         self.packets.iter().map(|packet| 5 + packet.0.len()).sum()
-    }
-}
-
-/// A run of neighbouring slots: the first, and how many.
-pub type SlotRun = (u16, u16);
-
-/// Values of hot rows.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
-pub struct SlotValues {
-    /// The slots that have them, ascending.
-    pub slots: Vec<SlotRun>,
-    /// The bits of their f32 values.
-    pub values: Bulk<u32>,
-}
-
-impl SlotValues {
-    fn bytes_about(&self) -> usize {
-        6 * self.slots.len() + 4 * self.values.0.len()
-    }
-
-    /// The first slot of each run with the values of the run, ascending.
-    pub fn by_run(&self) -> impl Iterator<Item = (u16, &[u32])> {
-        let mut rest = self.values.0.as_slice();
-        self.slots.iter().map(move |&(first, count)| {
-            let (values, behind) = rest.split_at(rest.len().min(count.into()));
-            rest = behind;
-            (first, values)
-        })
-    }
-
-    /// Each slot with its value, ascending.
-    pub fn by_slot(&self) -> impl Iterator<Item = (u16, u32)> {
-        self.by_run().flat_map(|(first, values)| (first..).zip(values.iter().copied()))
     }
 }
 

@@ -10,6 +10,8 @@
 //!  handle_command   ─┤                ├─ poll_event      events for its user
 //!  handle_timeout   ─┘                └─ poll_timeout    when to call handle_timeout
 //! ```
+//!
+//! Beside that, [`status`](Role::status) is a copy of what it knows of itself, for those who watch: to ask changes nothing.
 
 use core::net::SocketAddr;
 use core::ops::Range;
@@ -243,6 +245,8 @@ pub trait Role {
     type Command;
     /// Events for its user.
     type Event;
+    /// A copy of what it knows of itself.
+    type Status;
 
     /// The role begins: it may open its first streams.
     fn handle_start(&mut self, now: Instant);
@@ -281,4 +285,7 @@ pub trait Role {
 
     /// When to call [`handle_timeout`](Self::handle_timeout), if nothing else happens before.
     fn poll_timeout(&self) -> Option<Instant>;
+
+    /// Returns its status.
+    fn status(&self, now: Instant) -> Self::Status;
 }

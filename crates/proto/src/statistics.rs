@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 /// The counts of one member, since it started.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub enum Statistics {
     /// Of a worker.
     Worker(WorkerStatistics),
@@ -14,7 +14,7 @@ pub enum Statistics {
 }
 
 /// Counters of a worker.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
 pub struct WorkerStatistics {
     /// Pushes.
     pub pushes: u64,
@@ -42,6 +42,48 @@ pub struct WorkerStatistics {
     pub forged: u64,
     /// Mean round-trip time of packets of the hot path at the end, in microseconds, smoothed as in RFC 6298.
     pub round_trip_us: u64,
+    /// Its training, as far as it tells.
+    pub training: TrainingCounts,
+}
+
+/// Progress of a worker's training, and the time that it took.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
+pub struct TrainingCounts {
+    /// Samples that it has trained on.
+    pub samples: u64,
+    /// Samples that it will have trained on at the end of the job.
+    pub samples_planned: u64,
+    /// Mean loss of the samples of its present epoch so far.
+    pub loss: f64,
+    /// Microseconds by what it did or waited for.
+    pub step_us: StepTimes,
+}
+
+/// Microseconds of a worker's steps. They add up to the time since it began.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct StepTimes {
+    /// It read and prepared samples.
+    pub data: u64,
+    /// It waited for rows.
+    pub pull: u64,
+    /// It computed, or did what it says nothing about.
+    pub compute: u64,
+    /// It handed gradients over, or waited since too many pushes were under way, or for pushes to be visible.
+    pub push: u64,
+    /// It waited for other workers.
+    pub clock: u64,
+}
+
+impl core::ops::AddAssign for TrainingCounts {
+    /// The loss is that of the last one that has one.
+    fn add_assign(&mut self, other: Self) {
+        self.samples += other.samples;
+        self.samples_planned += other.samples_planned;
+        if other.samples > 0 {
+            self.loss = other.loss;
+        }
+        self.step_us += other.step_us;
+    }
 }
 
 /// Counters of a server.
@@ -139,7 +181,8 @@ macro_rules! add_counts {
 }
 
 add_counts!(WorkerStatistics: pushes, rows, rows_hot, rows_cold, rows_too_large, rows_pulled, rows_pulled_hot, packets,
-    retransmits, refused, dropped, forged; most round_trip_us);
+    retransmits, refused, dropped, forged, training; most round_trip_us);
+add_counts!(StepTimes: data, pull, compute, push, clock; most);
 add_counts!(ServerStatistics: row_updates, row_updates_hot, row_reads, rounds, duplicates, dropped, fenced,
     pushes_refused, sums_refused, replays, lost_pushes, lost_rounds, checkpoints_failed, log_bytes, rows,
     rows_evicted, gradients_not_admitted, rows_on_disk, disk_rows_read, disk_rows_written, shards_over_limit;

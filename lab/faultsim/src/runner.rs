@@ -341,7 +341,10 @@ impl ScenarioRunner {
             // The first of two controllers has no members left that count.
             Event::Controller(ControllerEvent::Lost { .. }) if host != self.controller => {}
             Event::Controller(ControllerEvent::Lost { peer, reason }) => self.lost(peer, &reason),
-            Event::Controller(_) | Event::Member(MemberEvent::Started { .. } | MemberEvent::Finished(_)) => {}
+            Event::Controller(_)
+            | Event::Member(
+                MemberEvent::Started { .. } | MemberEvent::DrainAsked | MemberEvent::Finished(_),
+            ) => {}
             Event::Server(ServerEvent::LogSuspended { .. }) => drop(self.without_log.insert(host)),
             Event::Server(ServerEvent::LogResumed) => drop(self.without_log.remove(&host)),
             Event::Server(_) => {}

@@ -131,6 +131,7 @@ impl Role for AckingPeer {
     type Command = Infallible;
     /// The worker is gone, for this reason.
     type Event = String;
+    type Status = ();
 
     fn handle_start(&mut self, _now: Instant) {}
 
@@ -216,6 +217,8 @@ impl Role for AckingPeer {
     fn poll_timeout(&self) -> Option<Instant> {
         None
     }
+
+    fn status(&self, _now: Instant) {}
 }
 
 #[cfg(test)]

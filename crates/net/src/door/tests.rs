@@ -83,6 +83,7 @@ pub(crate) fn join() -> Join {
         is_restartable: false,
         is_slow: false,
         tags: TagKind::Off,
+        http: None,
     }
 }
 

@@ -36,6 +36,7 @@ struct Sleeper {
 impl Role for Sleeper {
     type Command = core::convert::Infallible;
     type Event = Vec<&'static str>;
+    type Status = ();
 
     fn handle_start(&mut self, now: Instant) {
         self.due = Some(now + Duration::from_millis(1));
@@ -62,6 +63,8 @@ impl Role for Sleeper {
 
     fn handle_link(&mut self, _: Instant, _: libra_proto::Link, _: LinkEvent) {}
     does_nothing_else!();
+
+    fn status(&self, _now: Instant) {}
 }
 
 #[tokio::test]
@@ -93,6 +96,7 @@ const FLOOD: u32 = 20_000;
 impl Role for Flooded {
     type Command = core::convert::Infallible;
     type Event = u32;
+    type Status = ();
 
     fn handle_start(&mut self, _: Instant) {}
 
@@ -116,6 +120,8 @@ impl Role for Flooded {
         None
     }
     does_nothing_else!();
+
+    fn status(&self, _now: Instant) {}
 }
 
 /// A role that stands still once, for as long as this.
@@ -128,6 +134,7 @@ const STANDS_STILL: Duration = Duration::from_millis(500);
 impl Role for StandsStill {
     type Command = core::convert::Infallible;
     type Event = ();
+    type Status = ();
 
     fn handle_start(&mut self, _: Instant) {}
     fn handle_datagrams(&mut self, _: Instant, _: SocketAddr, _: &mut [u8], _: usize) {}
@@ -146,6 +153,8 @@ impl Role for StandsStill {
         (!self.has_stood).then_some(Instant::ZERO + Duration::from_millis(300))
     }
     does_nothing_else!();
+
+    fn status(&self, _now: Instant) {}
 }
 
 #[tokio::test]

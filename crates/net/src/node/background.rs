@@ -31,9 +31,9 @@ impl ControllerHandle {
         self.command(ControllerCommand::Checkpoint);
     }
 
-    fn command(&self, command: ControllerCommand) {
-        // The thread of a job that is over has no receiver.
-        let _ = self.commands.send(command);
+    /// Gives it any command. Returns false once the job is over.
+    pub fn command(&self, command: ControllerCommand) -> bool {
+        self.commands.send(command).is_ok()
     }
 }
 

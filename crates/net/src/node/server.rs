@@ -19,7 +19,7 @@ use tokio::sync::mpsc;
 use super::restoring::Announcer;
 use super::{NodeError, NodeOptions, end_of, listen, runtime};
 use crate::door::{Callers, Entrance, Tally};
-use crate::driver::{Ports, drive};
+use crate::driver::{Ports, drive_watched};
 use crate::front::{Front, Shards};
 use crate::links::Links;
 use crate::storage::Storage;
@@ -250,10 +250,11 @@ impl Shard {
             }
         };
         let ports = Ports { entrance: Some(entrance), pulse: options.pulse(), ..Ports::new(links) };
-        let driven = drive(role, ports, commands, |event| {
+        let role = role.with_http(options.http());
+        let driven = drive_watched(role, ports, commands, options.inspections(), |event| {
             on_event(&event);
             match event {
-                ServerEvent::Member(event) => return end_of(event),
+                ServerEvent::Member(event) => return end_of(event, &options.drain),
                 ServerEvent::Storage(request) => storage.carry_out(request),
                 ServerEvent::StoreFailed { reason } => {
                     return ControlFlow::Break(Err(NodeError::failed(reason)));

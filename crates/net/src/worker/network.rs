@@ -8,7 +8,7 @@ use std::thread;
 use libra_proto::{Cluster, EndCause, Worker, WorkerCommand, WorkerEvent};
 use tokio::sync::mpsc;
 
-use crate::driver::{Ports, drive};
+use crate::driver::{Ports, drive_watched};
 use crate::node::{NodeError, NodeOptions, bind_datagrams, runtime};
 
 /// The connection of a worker's handle to its thread.
@@ -33,7 +33,7 @@ pub(super) fn start_network(
     let links = options.links();
     let stream_bytes = links.bytes();
     let network = move || {
-        let role = Worker::new(options.known_as(address));
+        let role = Worker::new(options.known_as(address)).with_http(options.http());
         let role = match job {
             Some(job) => role.with_proposal(job),
             None => role,
@@ -41,7 +41,10 @@ pub(super) fn start_network(
         let busy_poll = options.busy_poll;
         let pulse = options.pulse();
         let ports = Ports { datagrams: Some(socket), busy_poll, pulse, ..Ports::new(links) };
-        let driven = drive(role, ports, inbox, |event| {
+        let driven = drive_watched(role, ports, inbox, options.inspections(), |event| {
+            if event == WorkerEvent::DrainAsked {
+                options.drain.begin();
+            }
             let over = matches!(event, WorkerEvent::Finished | WorkerEvent::Ended { .. });
             match on_event(event) {
                 ControlFlow::Continue(()) if !over => ControlFlow::Continue(()),

@@ -49,6 +49,7 @@ struct Gated {
 impl Role for Gated {
     type Command = core::convert::Infallible;
     type Event = MemberEvent;
+    type Status = ();
 
     fn handle_start(&mut self, now: libra_proto::Instant) {
         self.server.handle_start(now);
@@ -105,6 +106,8 @@ impl Role for Gated {
     fn poll_timeout(&self) -> Option<libra_proto::Instant> {
         self.server.poll_timeout()
     }
+
+    fn status(&self, _now: libra_proto::Instant) {}
 }
 
 fn run_gated(options: NodeOptions, gate: Arc<Mutex<()>>) {

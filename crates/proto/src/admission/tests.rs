@@ -29,6 +29,7 @@ fn first_messages_are_short_but_for_a_server_that_returns() {
         is_restartable: true,
         is_slow: true,
         tags: TagKind::Mac,
+        http: None,
     };
     let you = Peer::Worker(u16::MAX);
     let answered = Answered { newest: u64::MAX, count: u64::MAX };

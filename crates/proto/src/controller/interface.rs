@@ -148,6 +148,11 @@ pub enum ControllerCommand {
         /// The switch.
         switch: u16,
     },
+    /// Ask a member to end in order, as SIGTERM does. One that is not there is not asked.
+    Drain {
+        /// The member.
+        peer: Peer,
+    },
     /// Let all servers write a checkpoint, if they have a disk and write none just now.
     Checkpoint,
     /// End the job for all members.

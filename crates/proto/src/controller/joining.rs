@@ -21,11 +21,16 @@ pub const PROCESS_SHARDS_MAX: u16 = 1 << 10;
 
 /// Returns the address at which others reach a member, if it names one. An unspecified one is where it calls from.
 pub(super) fn reachable(join: &Join, remote: SocketAddr) -> Option<SocketAddr> {
-    let mut address = if join.kind == Kind::Server { join.stream } else { join.datagrams }?;
+    let address = if join.kind == Kind::Server { join.stream } else { join.datagrams }?;
+    Some(seen_from(address, remote))
+}
+
+/// An address that a process gives for itself. An unspecified one is where it calls from.
+pub(super) fn seen_from(mut address: SocketAddr, remote: SocketAddr) -> SocketAddr {
     if address.ip().is_unspecified() {
         address.set_ip(remote.ip());
     }
-    Some(address)
+    address
 }
 
 impl Controller {
@@ -94,6 +99,7 @@ impl Controller {
         member.is_restartable = join.is_restartable && self.cluster.durability.needs_disk();
         member.is_slow = join.is_slow;
         member.shards = join.shards;
+        member.http = join.http.map(|http| seen_from(http, caller.remote));
         if kind == Kind::Worker && self.phase == Phase::Running {
             member.clock = (self.barrier, NOT_STARTED);
         }

@@ -28,6 +28,8 @@ pub(super) struct Member {
     pub(super) link: Option<Link>,
     /// Address at which the others reach it.
     pub(super) address: SocketAddr,
+    /// Address at which it answers requests over HTTP.
+    pub(super) http: Option<SocketAddr>,
     /// Its share of the task (workers).
     pub(super) share: u16,
     pub(super) received_at: Instant,
@@ -82,6 +84,7 @@ impl Member {
         Self {
             link: Some(link),
             address,
+            http: None,
             share,
             received_at: now,
             lost_at: None,

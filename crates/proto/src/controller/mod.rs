@@ -15,6 +15,7 @@ mod proposals;
 mod recovery;
 mod refusals;
 mod restoring;
+mod status;
 mod strangers;
 mod view_messages;
 mod views;
@@ -34,11 +35,13 @@ use self::failure_detection::TICK_MAX;
 use self::members::{Member, kind_of};
 use self::proposals::Description;
 use self::restoring::Restarted;
+use self::status::Tally;
 use self::view_messages::ViewMessages;
 use crate::cluster::{Cluster, Peer, View};
 use crate::message::{Kind, Message, brief};
 use crate::role::{Action, Link, LinkEvent, Outgoing, Role, StrangerCount, Strangers};
 use crate::statistics::Statistics;
+use crate::status::ControllerStatus;
 use crate::time::Instant;
 
 /// A server or worker that sends nothing for this long is taken for dead, though its stream is open. Twenty missed heartbeats: a
@@ -150,6 +153,9 @@ pub struct Controller {
     due: Option<Instant>,
     /// When it was last called.
     looked_at: Instant,
+    /// Address at which it answers requests over HTTP.
+    http: Option<SocketAddr>,
+    tally: Tally,
     actions: VecDeque<Action>,
     events: VecDeque<ControllerEvent>,
 }
@@ -205,6 +211,8 @@ impl Controller {
             vacant_until: None,
             due: None,
             looked_at: Instant::ZERO,
+            http: None,
+            tally: Tally::default(),
             actions: VecDeque::new(),
             events: VecDeque::new(),
         }
@@ -219,6 +227,13 @@ impl Controller {
     #[must_use]
     pub fn requiring_macs(mut self) -> Self {
         self.requires_macs = true;
+        self
+    }
+
+    /// The same, which answers requests over HTTP at this address (rule M21).
+    #[must_use]
+    pub fn with_http(mut self, http: Option<SocketAddr>) -> Self {
+        self.http = http;
         self
     }
 
@@ -269,6 +284,7 @@ impl Controller {
 impl Role for Controller {
     type Command = ControllerCommand;
     type Event = ControllerEvent;
+    type Status = ControllerStatus;
 
     fn handle_start(&mut self, _now: Instant) {}
 
@@ -322,6 +338,7 @@ impl Role for Controller {
             Message::Join(join) => self.handle_join(now, link, &join),
             Message::Rejoin(rejoin) => self.handle_rejoin(now, link, *rejoin),
             Message::Restoring(progress) => self.handle_restoring(now, link, progress),
+            Message::Enquire { .. } => self.handle_enquiry(link),
             message => match self.callers.get(&link).and_then(|caller| caller.peer) {
                 Some(peer) => self.handle_member(now, peer, message),
                 None => self.close_stranger(link),
@@ -341,6 +358,7 @@ impl Role for Controller {
         match command {
             ControllerCommand::Describe { sizes, cluster } => self.describe(now, sizes, *cluster),
             ControllerCommand::Migrate { switch } => self.migrate(now, switch),
+            ControllerCommand::Drain { peer } => self.send(peer, Message::Drain),
             ControllerCommand::Checkpoint => self.begin_checkpoint(now),
             ControllerCommand::Abort { reason } => self.fail(reason),
         }
@@ -382,7 +400,9 @@ impl Role for Controller {
     }
 
     fn poll_event(&mut self) -> Option<ControllerEvent> {
-        self.events.pop_front()
+        let event = self.events.pop_front()?;
+        self.tally.note(self.looked_at, &event);
+        Some(event)
     }
 
     fn poll_timeout(&self) -> Option<Instant> {
@@ -408,6 +428,10 @@ impl Role for Controller {
         .flatten()
         .min()
         .map(|due| due.min(self.looked_at + TICK_MAX))
+    }
+
+    fn status(&self, now: Instant) -> ControllerStatus {
+        self.status_at(now)
     }
 }
 

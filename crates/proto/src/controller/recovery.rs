@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 use libra_dataplane::mutants::{Mutant, is_enabled};
 
 use super::health::PROBE_INTERVAL;
-use super::joining::reachable;
+use super::joining::{reachable, seen_from};
 use super::members::{Member, kind_of};
 use super::proposals::Description;
 use super::{Controller, ControllerEvent, Phase, RETURN_MAX, Recovery, SWITCH_REJOIN_MAX};
@@ -93,6 +93,7 @@ impl Controller {
         let lost_at = member.lost_at.take();
         member.progress_at = None;
         member.received_at = now;
+        member.http = rejoin.join.http.map(|http| seen_from(http, caller.remote));
         if member.is_restartable
             && let Some(lost_at) = lost_at
         {
@@ -214,6 +215,7 @@ impl Controller {
         member.viewed = view;
         member.is_restartable = join.is_restartable && self.cluster.durability.needs_disk();
         member.is_slow = join.is_slow;
+        member.http = join.http.map(|http| seen_from(http, remote));
         member.pass = pass;
         if let Some(before) = self.members.insert(you, member).and_then(|member| member.link) {
             self.hang_up(before);
@@ -282,8 +284,7 @@ impl Controller {
             if let Some(known) = known {
                 member.address = *known;
             }
-            member.standby = matches!(peer, Peer::Switch(switch)
-                if !view.ownerships.iter().any(|ownership| ownership.owner == Some(*switch)));
+            member.standby = matches!(peer, Peer::Switch(switch) if view.regions_of(*switch) == 0);
         }
         self.cluster.view.servers = servers;
         // A member that was given up before is not in the view of the servers, and another may have its place.

@@ -248,7 +248,7 @@ impl Controller {
             .collect();
         for (switch, retired) in leaving {
             let under_way = self.retirement.map(|retirement| retirement.switch);
-            let holds = self.cluster.view.ownerships.iter().any(|ownership| ownership.owner == Some(switch));
+            let holds = self.cluster.view.regions_of(switch) > 0;
             if under_way == Some(switch) {
                 continue;
             }
@@ -274,7 +274,7 @@ impl Controller {
         let Some(member) = self.members.get_mut(&Peer::Switch(switch)) else { return };
         member.retired = true;
         let leaves = member.leaves;
-        let holds = self.cluster.view.ownerships.iter().any(|ownership| ownership.owner == Some(switch));
+        let holds = self.cluster.view.regions_of(switch) > 0;
         if self.phase == Phase::Running && holds && !leaves {
             let began = self.fault_since;
             self.raise(now);
@@ -300,8 +300,7 @@ impl Controller {
         }
         let (Peer::Switch(switch), Statistics::Switch(counts)) = (peer, statistics) else { return };
         let failing = member.health.answered(now, probe, &counts, &limits);
-        let holds =
-            |switch| self.cluster.view.ownerships.iter().any(|ownership| ownership.owner == Some(switch));
+        let holds = |switch| self.cluster.view.regions_of(switch) > 0;
         let is_idle = |(peer, member): (Peer, &Member)| {
             !member.retired && matches!(peer, Peer::Switch(other) if !holds(other))
         };

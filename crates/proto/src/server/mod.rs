@@ -9,6 +9,7 @@ mod restore;
 mod restoring;
 mod shard;
 mod snapshot;
+mod status;
 
 pub use self::memory_limit::MemoryLimit;
 pub(crate) use self::refusals::REFUSALS_MAX;
@@ -29,6 +30,7 @@ use crate::membership::{EndCause, Membership, MembershipEvent};
 use crate::message::{Answered, Hello, Kind, Message};
 use crate::role::{Action, Link, LinkEvent, Outgoing, Role, StrangerCount, Strangers};
 use crate::statistics::{ServerStatistics, Statistics};
+use crate::status::{Details, MemberStatus, ServerDetails};
 use crate::storage::{StorageEvent, StorageRequest};
 use crate::time::Instant;
 
@@ -45,6 +47,8 @@ pub enum MemberEvent {
         /// The place.
         you: Peer,
     },
+    /// The user of the controller asks it to end in order, as SIGTERM does: its own user sees to that.
+    DrainAsked,
     /// The job is done.
     Finished(Statistics),
     /// It was asked to end, and the others go on without it, or wait for it.
@@ -141,6 +145,13 @@ impl Server {
         self
     }
 
+    /// The same, which answers requests over HTTP at this address.
+    #[must_use]
+    pub fn with_http(mut self, http: Option<SocketAddr>) -> Self {
+        self.membership.set_http(http);
+        self
+    }
+
     /// The same, one of so many shards of a process: the others join with the same address. A shard that returns has its place already.
     ///
     /// # Panics
@@ -208,6 +219,9 @@ impl Server {
                 self.report_viewed();
             }
             MembershipEvent::Checkpoint { number } => self.begin_checkpoint(now, number),
+            MembershipEvent::DrainAsked => {
+                self.events.push_back(ServerEvent::Member(MemberEvent::DrainAsked));
+            }
             MembershipEvent::Connected => {
                 let cluster = self.shard.as_ref().map(|shard| shard.cluster.clone());
                 self.membership.identify(0, cluster);
@@ -326,6 +340,7 @@ impl Server {
 impl Role for Server {
     type Command = ServerCommand;
     type Event = ServerEvent;
+    type Status = MemberStatus;
 
     fn handle_start(&mut self, now: Instant) {
         self.membership.handle_start(now);
@@ -358,6 +373,9 @@ impl Role for Server {
             self.dropped += 1;
             self.callers.remove(&link);
             self.actions.push_back(Action::Close { link });
+        }
+        if let Some(shard) = &mut self.shard {
+            shard.time_log(now);
         }
         // The first refusal of a worker and table is reported at once.
         for message in self.shard.iter_mut().flat_map(|shard| shard.refusals.take_first()) {
@@ -418,6 +436,19 @@ impl Role for Server {
     fn poll_timeout(&self) -> Option<Instant> {
         let checkpoint = self.shard.as_ref().and_then(Shard::poll_timeout);
         [self.membership.poll_timeout(), self.resume_at, checkpoint].into_iter().flatten().min()
+    }
+
+    fn status(&self, now: Instant) -> MemberStatus {
+        let shard = self.shard.as_ref();
+        let details = shard.map_or_else(ServerDetails::default, |shard| shard.details(now));
+        MemberStatus {
+            member: shard.map(|shard| Peer::Server(shard.number)),
+            job: shard.map_or(0, |shard| shard.cluster.job),
+            view: shard.map_or(0, |shard| shard.cluster.view.number),
+            is_ready: self.phase == Phase::Serving,
+            counts: Statistics::Server(self.statistics()),
+            details: Details::Server(Box::new(details)),
+        }
     }
 }
 

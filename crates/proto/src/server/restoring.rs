@@ -48,6 +48,7 @@ impl RestoringServer {
 impl Role for RestoringServer {
     type Command = Restoring;
     type Event = Infallible;
+    type Status = Option<Restoring>;
 
     fn handle_start(&mut self, now: Instant) {
         let connect = self.dial.connect(now, &mut self.links);
@@ -104,5 +105,10 @@ impl Role for RestoringServer {
 
     fn poll_timeout(&self) -> Option<Instant> {
         self.dial.poll_timeout()
+    }
+
+    /// The newest progress.
+    fn status(&self, _now: Instant) -> Option<Restoring> {
+        self.progress
     }
 }

@@ -18,6 +18,7 @@ use super::journal::{Journal, RecordOf};
 use super::memory_limit::{MemoryLimit, describe};
 use super::refusals::Refusals;
 use super::snapshot::{Checkpoints, Snapshot};
+use super::status::DiskTimes;
 use crate::cluster::{Cluster, Ownership, View};
 use crate::message::{Adopted, Answered, Message, RoundContents};
 use crate::region;
@@ -62,6 +63,7 @@ pub(super) struct Shard {
     pub(super) rows: KeyBatch,
     pub(super) gradients: Vec<f32>,
     pub(super) statistics: ServerStatistics,
+    pub(super) disk_times: DiskTimes,
     /// Shards among which the memory limit of the process is divided.
     pub(super) process_shards: u16,
     pub(super) refusals: Refusals,
@@ -170,6 +172,7 @@ impl Shard {
             rows: KeyBatch::default(),
             gradients: Vec::new(),
             statistics: ServerStatistics::default(),
+            disk_times: DiskTimes::default(),
             process_shards,
             refusals: Refusals::default(),
             outbox: VecDeque::new(),

@@ -88,6 +88,7 @@ pub(super) enum Occasion {
 pub(super) struct Snapshot {
     pub(super) number: u64,
     pub(super) covers: u64,
+    began: Instant,
     pub(super) checkpoints: Checkpoints,
     /// The state to send after the rows; none when it was sent.
     state: Option<Box<State>>,
@@ -152,6 +153,7 @@ impl Shard {
         self.snapshot = Some(Snapshot {
             number,
             covers: head.covers,
+            began: now,
             checkpoints,
             state: Some(Box::new(state)),
             on_the_way: 0,
@@ -215,10 +217,11 @@ impl Shard {
     }
 
     /// A checkpoint is there. Returns whether it is the one that was being written.
-    pub(super) fn checkpointed(&mut self, number: u64, log_from: u64) -> bool {
+    pub(super) fn checkpointed(&mut self, now: Instant, number: u64, log_from: u64) -> bool {
         let Some(snapshot) = self.snapshot.take_if(|snapshot| snapshot.number == number) else {
             return false;
         };
+        self.disk_times.checkpointed(now, now.since(snapshot.began));
         self.checkpoints = snapshot.checkpoints;
         self.forgot_changes &= self.checkpoints.increments > 0;
         self.statistics.checkpoint = number;

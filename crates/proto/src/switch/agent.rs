@@ -17,6 +17,7 @@ use crate::message::{Adopted, Changed, Committed, Drained, Message, RoundContent
 use crate::region::{self, Round};
 use crate::role::Outgoing;
 use crate::statistics::SwitchStatistics;
+use crate::status::SwitchDetails;
 use crate::switch::plane::{Plane, WorkerPath};
 use crate::time::Instant;
 
@@ -72,6 +73,8 @@ pub(super) struct Agent<P> {
     outbox: VecDeque<PendingMessage>,
     /// Counts of what the plane does not count.
     statistics: SwitchStatistics,
+    /// What its rounds took; its regions are counted when it is asked for.
+    details: SwitchDetails,
 }
 
 /// A message for a shard.
@@ -115,6 +118,7 @@ impl<P: Plane> Agent<P> {
             answers: Outgoing::default(),
             outbox: VecDeque::new(),
             statistics: SwitchStatistics::default(),
+            details: SwitchDetails::default(),
             cluster: Box::new(Cluster { view: View::default(), ..cluster }),
         };
         agent.enter(view);
@@ -265,6 +269,14 @@ impl<P: Plane> Agent<P> {
         statistics
     }
 
+    pub(super) fn details(&self) -> SwitchDetails {
+        SwitchDetails { regions: self.owned.len() as u64, ..self.details.clone() }
+    }
+
+    pub(super) fn job(&self) -> u16 {
+        self.cluster.job
+    }
+
     pub(super) fn handle_datagrams(
         &mut self,
         now: Instant,
@@ -291,14 +303,24 @@ impl<P: Plane> Agent<P> {
                 continue;
             }
             let opened_at = *owned.opened_at.get_or_insert(now);
-            owned.is_due = self.retiring
-                || taken.last >= due.last
-                || taken.pushes >= due.pushes
-                || opened_at + self.cluster.hot_path.round_time_max <= now;
+            let is_old = opened_at + self.cluster.hot_path.round_time_max <= now;
+            let (is_complete, is_full) = (taken.last >= due.last, taken.pushes >= due.pushes);
+            owned.is_due = self.retiring || is_complete || is_full || is_old;
             if !owned.is_due || owned.uncommitted.is_some() || now < owned.drained_at + ROUND_TIME_MIN {
                 continue;
             }
             owned.is_draining = true;
+            let details = &mut self.details;
+            details.round.record(now.since(opened_at));
+            *if self.retiring {
+                &mut details.rounds_retiring
+            } else if is_complete {
+                &mut details.rounds_pushes
+            } else if is_full {
+                &mut details.rounds_full
+            } else {
+                &mut details.rounds_time
+            } += 1;
             closed.extend(self.plane.close_round(number).map(|round| (number, round)));
         }
         if self.plane.failure().is_some() {
@@ -416,6 +438,7 @@ impl<P: Plane> Agent<P> {
             return;
         }
         if let Some(drained) = owned.uncommitted.take_if(|drained| drained.round <= round) {
+            self.details.commit.record(now.since(owned.drained_at));
             owned.committed.0 = drained.round;
             owned.committed.1.advance(Arc::unwrap_or_clone(drained).contents);
         }

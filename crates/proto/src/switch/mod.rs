@@ -19,6 +19,7 @@ use crate::message::{Answered, Hello, Kind, Message, Start};
 use crate::role::{Action, Link, LinkEvent, Outgoing, Role};
 use crate::server::MemberEvent;
 use crate::statistics::{Statistics, SwitchStatistics};
+use crate::status::{Details, MemberStatus, SwitchDetails};
 use crate::time::Instant;
 
 /// Time for which a switch does without a server before it gives its regions up.
@@ -82,6 +83,13 @@ impl<P: Plane> Switch<P> {
         }
     }
 
+    /// The same, which answers requests over HTTP at this address.
+    #[must_use]
+    pub fn with_http(mut self, http: Option<SocketAddr>) -> Self {
+        self.membership.set_http(http);
+        self
+    }
+
     fn handle_membership(&mut self, now: Instant, event: MembershipEvent) {
         match event {
             MembershipEvent::Started(start) => self.start(now, *start),
@@ -108,6 +116,7 @@ impl<P: Plane> Switch<P> {
                     agent.retire(now);
                 }
             }
+            MembershipEvent::DrainAsked => self.events.push_back(MemberEvent::DrainAsked),
             MembershipEvent::Released { .. }
             | MembershipEvent::Clocks { .. }
             | MembershipEvent::Checkpoint { .. }
@@ -204,6 +213,7 @@ impl<P: Plane> Switch<P> {
 impl<P: Plane> Role for Switch<P> {
     type Command = SwitchCommand;
     type Event = MemberEvent;
+    type Status = MemberStatus;
 
     fn handle_start(&mut self, now: Instant) {
         self.membership.handle_start(now);
@@ -331,5 +341,18 @@ impl<P: Plane> Role for Switch<P> {
         let agent = self.agent.as_ref().and_then(Agent::poll_timeout);
         let dials = self.servers.iter().filter_map(Dial::poll_timeout);
         dials.chain(agent).chain(self.membership.poll_timeout()).min()
+    }
+
+    fn status(&self, _now: Instant) -> MemberStatus {
+        let agent = self.agent.as_ref();
+        let details = agent.map_or_else(SwitchDetails::default, Agent::details);
+        MemberStatus {
+            member: agent.map(|_| Peer::Switch(self.number)),
+            job: agent.map_or(0, Agent::job),
+            view: self.viewed,
+            is_ready: agent.and_then(Agent::viewed).is_some(),
+            counts: Statistics::Switch(self.statistics()),
+            details: Details::Switch(Box::new(details)),
+        }
     }
 }

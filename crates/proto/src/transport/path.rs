@@ -109,6 +109,11 @@ impl Path {
         self.rtt.smoothed()
     }
 
+    /// Packets that it may have in flight.
+    pub(crate) fn window_packets(&self) -> u32 {
+        u32::try_from(self.window.packets()).unwrap_or(u32::MAX)
+    }
+
     /// Packets sent and neither answered nor taken for lost.
     #[cfg(test)]
     pub(super) fn in_flight(&self) -> usize {

@@ -15,6 +15,7 @@ use crate::bulk::Bulk;
 use crate::cluster::{Cluster, Ownership, View};
 use crate::message::Replay;
 use crate::statistics::WorkerStatistics;
+use crate::status::PathStatus;
 use crate::time::Instant;
 use crate::transport::bounds::Bounds;
 use crate::transport::flow::{self, Flow, PacketRows};
@@ -188,6 +189,15 @@ impl HotClient {
                 path.round_trip().map_or(0, |time| u64::try_from(time.as_micros()).unwrap_or(u64::MAX));
             total.round_trip_us = total.round_trip_us.max(round_trip);
         }
+    }
+
+    /// The paths to switches that hold regions.
+    pub(crate) fn path_status(&self) -> impl Iterator<Item = PathStatus> {
+        self.paths.iter().map(|(switch, path)| PathStatus {
+            switch: *switch,
+            window_packets: path.window_packets(),
+            round_trip: path.round_trip(),
+        })
     }
 
     fn push_flow(&self, region: u8) -> &Flow {

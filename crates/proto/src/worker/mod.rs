@@ -28,7 +28,8 @@ use crate::dial::Dial;
 use crate::membership::{EndCause, Membership, MembershipEvent};
 use crate::message::{Hello, Kind, Message, Start, TablePage};
 use crate::role::{Action, Link, LinkEvent, Outgoing, Role};
-use crate::statistics::{Statistics, WorkerStatistics};
+use crate::statistics::{Statistics, TrainingCounts, WorkerStatistics};
+use crate::status::{Details, MemberStatus, WorkerDetails};
 use crate::time::Instant;
 
 /// Commands of a user to a worker. The user numbers operations, each number once.
@@ -101,6 +102,8 @@ pub enum WorkerCommand {
     },
     /// Advance the clock of this worker by one.
     Tick(Tick),
+    /// The progress of its training, for those who watch.
+    Training(TrainingCounts),
     /// The task is done, this is its result. The worker ends when the controller has received the reports of all.
     Report {
         /// The account, for the user of the controller.
@@ -182,6 +185,8 @@ pub enum WorkerEvent {
         /// The least of their clocks.
         least: u64,
     },
+    /// The user of the controller asks this worker to end in order, as SIGTERM does: its own user sees to that.
+    DrainAsked,
     /// All workers have reported, or this one has left: the job is done.
     Finished,
     /// The job ended before it was done.
@@ -205,6 +210,8 @@ pub struct Worker {
     clock: Clock,
     /// The message that a controller must receive, and again if it is another one: a barrier that the worker waits at, its report.
     unsettled: Option<Message>,
+    /// Its last status, once the job is over for it.
+    last: Option<Box<MemberStatus>>,
     events: VecDeque<WorkerEvent>,
     actions: VecDeque<Action>,
 }
@@ -220,9 +227,17 @@ impl Worker {
             session: None,
             clock: Clock::default(),
             unsettled: None,
+            last: None,
             events: VecDeque::new(),
             actions: VecDeque::new(),
         }
+    }
+
+    /// The same, which answers requests over HTTP at this address.
+    #[must_use]
+    pub fn with_http(mut self, http: Option<SocketAddr>) -> Self {
+        self.membership.set_http(http);
+        self
     }
 
     /// The same, with a description of the job for a controller that takes its tables from workers (rule M19).
@@ -235,6 +250,7 @@ impl Worker {
     fn handle_membership(&mut self, now: Instant, event: MembershipEvent) {
         match event {
             MembershipEvent::Started(start) if self.session.is_none() => self.start(now, *start),
+            MembershipEvent::DrainAsked => self.events.push_back(WorkerEvent::DrainAsked),
             MembershipEvent::Started(_) | MembershipEvent::Retire | MembershipEvent::Checkpoint { .. } => {}
             // The number of servers never changes.
             MembershipEvent::Changed(view) if view.servers.len() != self.servers.len() => {}
@@ -303,6 +319,7 @@ impl Worker {
     }
 
     fn end(&mut self) {
+        self.last = Some(Box::new(self.present_status()));
         self.session = None;
         self.actions.extend(self.servers.drain(..).filter_map(|mut dial| dial.hang_up()));
     }
@@ -316,6 +333,13 @@ impl Worker {
 
     fn abort(&mut self, reason: &str) {
         self.membership.abort(&format!("{}: {reason}", Peer::Worker(self.number)));
+    }
+
+    /// It is called at this moment.
+    fn at(&mut self, now: Instant) {
+        if let Some(session) = &mut self.session {
+            session.now = now;
+        }
     }
 
     fn statistics(&self) -> WorkerStatistics {
@@ -332,12 +356,14 @@ impl Worker {
 impl Role for Worker {
     type Command = WorkerCommand;
     type Event = WorkerEvent;
+    type Status = MemberStatus;
 
     fn handle_start(&mut self, now: Instant) {
         self.membership.handle_start(now);
     }
 
     fn handle_datagrams(&mut self, now: Instant, from: SocketAddr, datagrams: &mut [u8], stride: usize) {
+        self.at(now);
         if let Some(session) = &mut self.session {
             session.handle_datagrams(now, from, datagrams, stride);
         }
@@ -376,6 +402,7 @@ impl Role for Worker {
     }
 
     fn handle_message(&mut self, now: Instant, link: Link, message: Message) {
+        self.at(now);
         if self.membership.is_controller(link) {
             if let Some(event) = self.membership.handle_message(now, message) {
                 self.handle_membership(now, event);
@@ -395,7 +422,8 @@ impl Role for Worker {
         self.abort(reason);
     }
 
-    fn handle_command(&mut self, _now: Instant, command: WorkerCommand) {
+    fn handle_command(&mut self, now: Instant, command: WorkerCommand) {
+        self.at(now);
         match command {
             WorkerCommand::Barrier { number } => return self.send_reliably(Message::Barrier { number }),
             WorkerCommand::Report { text } => {
@@ -425,6 +453,7 @@ impl Role for Worker {
             WorkerCommand::Reset { number, table, steps } => session.reset(number, table, steps),
             WorkerCommand::Scan { number, shard, table, after } => session.scan(number, shard, table, after),
             WorkerCommand::Flush { number } => session.flush(number),
+            WorkerCommand::Training(counts) => session.statistics.training = counts,
             WorkerCommand::Tick(when) => {
                 let tick = self.clock.tick();
                 session.tick(tick, when == Tick::Now && self.clock.is_next(tick));
@@ -437,6 +466,7 @@ impl Role for Worker {
     }
 
     fn handle_timeout(&mut self, now: Instant) {
+        self.at(now);
         self.membership.handle_timeout(now);
         for dial in &mut self.servers {
             self.membership.reconnect(now, dial);
@@ -488,5 +518,24 @@ impl Role for Worker {
         let session = self.session.as_ref().and_then(Session::poll_timeout);
         let dials = self.servers.iter().filter_map(Dial::poll_timeout);
         dials.chain(session).chain(self.membership.poll_timeout()).min()
+    }
+
+    fn status(&self, _now: Instant) -> MemberStatus {
+        self.last.as_deref().cloned().unwrap_or_else(|| self.present_status())
+    }
+}
+
+impl Worker {
+    fn present_status(&self) -> MemberStatus {
+        let session = self.session.as_ref();
+        let details = session.map_or_else(WorkerDetails::default, Session::details);
+        MemberStatus {
+            member: session.map(|_| Peer::Worker(self.number)),
+            job: session.map_or(0, |session| session.cluster.job),
+            view: session.map_or(0, |session| session.cluster.view.number),
+            is_ready: session.is_some() && self.starting.is_none(),
+            counts: Statistics::Worker(self.statistics()),
+            details: Details::Worker(Box::new(details)),
+        }
     }
 }

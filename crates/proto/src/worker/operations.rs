@@ -7,6 +7,7 @@ use hashbrown::HashMap;
 
 use super::rows::HotRow;
 use crate::client::{ClientError, Pulled};
+use crate::time::Instant;
 
 /// When a push counts as done.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -40,12 +41,19 @@ pub(crate) struct Operation {
     pub(crate) push: Option<PushAnswer>,
     /// Reason for which a shard refused a part of it as not finite; the first reason if there are more (rule C11).
     pub(crate) refused: Option<ClientError>,
+    /// When it began, if it is timed.
+    pub(crate) began: Option<Instant>,
 }
 
 impl Operation {
     /// An operation that waits for no answer yet.
     pub(crate) fn new(keys: Vec<u64>, expected: usize, hot: Vec<HotRow>, push: Option<PushAnswer>) -> Self {
-        Self { keys, values: Vec::new(), expected, hot, missing: 0, push, refused: None }
+        Self { keys, values: Vec::new(), expected, hot, missing: 0, push, refused: None, began: None }
+    }
+
+    /// The same, which is timed.
+    pub(crate) fn begun(self, now: Instant) -> Self {
+        Self { began: Some(now), ..self }
     }
 
     /// Returns the collected values.

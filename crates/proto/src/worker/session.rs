@@ -1,5 +1,7 @@
 //! A worker that has its place in a cluster: its operations, and the clients that carry them out.
 
+mod times;
+
 use std::collections::VecDeque;
 
 use core::net::SocketAddr;
@@ -8,6 +10,7 @@ use libra_dataplane::Packet;
 use libra_dataplane::mutants::{Mutant, is_enabled};
 use libra_plan::PlacementError;
 
+use self::times::{OperationTimes, PullPath};
 use super::WorkerEvent;
 use super::clock::TickNumber;
 use super::cold::ColdClient;
@@ -21,6 +24,7 @@ use crate::cluster::{Cluster, View};
 use crate::message::{Answered, Message};
 use crate::role::Outgoing;
 use crate::statistics::WorkerStatistics;
+use crate::status::WorkerDetails;
 use crate::time::Instant;
 use crate::transport::flow::PacketRows;
 use crate::transport::path::Delivery;
@@ -42,6 +46,8 @@ enum OnVisible {
     Tell(WorkerEvent),
     /// The tick counts.
     Count(TickNumber),
+    /// It is a push that is followed, from this moment on.
+    Time(Instant),
 }
 
 #[derive(Debug, Clone)]
@@ -59,6 +65,9 @@ pub(super) struct Session {
     pub(super) events: VecDeque<WorkerEvent>,
     /// Ticks that count from now on.
     pub(super) ticks: VecDeque<TickNumber>,
+    /// When the worker was last called.
+    pub(super) now: Instant,
+    times: OperationTimes,
 }
 
 /// The rest of the work of a delivery, for when the path that made it is free again.
@@ -88,6 +97,8 @@ impl Session {
             statistics: WorkerStatistics::default(),
             events: VecDeque::new(),
             ticks: VecDeque::new(),
+            now: Instant::ZERO,
+            times: OperationTimes::default(),
             cluster: Box::new(Cluster { view: View::default(), ..cluster }),
         };
         session.enter(view);
@@ -158,6 +169,12 @@ impl Session {
         total
     }
 
+    /// What was measured so far.
+    pub(super) fn details(&self) -> WorkerDetails {
+        let paths = self.hot.iter().flat_map(HotClient::path_status).collect();
+        WorkerDetails { paths, ..self.times.details() }
+    }
+
     pub(super) fn pull(&mut self, id: PullId, keys: Vec<u64>) {
         let Found { mut cold, values } = match self.directory.find(&keys, rise(&keys)) {
             Ok(found) => found,
@@ -177,7 +194,7 @@ impl Session {
         }
         self.statistics.rows_pulled += keys.len() as u64;
         self.statistics.rows_pulled_hot += hot_rows.len() as u64;
-        self.operations.insert(id.0, Operation::new(keys, values, hot_rows, None));
+        self.operations.insert(id.0, Operation::new(keys, values, hot_rows, None).begun(self.now));
         let requests = self.cold.pull(id.0, by_shard(cold, self.cluster.shards()));
         self.operations.operation(id.0).missing = packets + requests;
         self.complete_if_empty(id.0);
@@ -212,10 +229,14 @@ impl Session {
         self.statistics.rows_too_large += packed.too_large;
 
         let keys = if wants_values { keys } else { Vec::new() };
-        self.operations.insert(number, Operation::new(keys, values, hot_rows, Some(answer)));
+        let operation = Operation::new(keys, values, hot_rows, Some(answer)).begun(self.now);
+        self.operations.insert(number, operation);
         let cold = by_shard(cold, self.cluster.shards());
         let requests = self.cold.push(number, cold, gradients, wants_values);
         self.operations.operation(number).missing = packed.packets + requests;
+        if self.times.follow(self.now) {
+            self.wait_for_visibility(OnVisible::Time(self.now), vec![number]);
+        }
         self.complete_if_empty(number);
     }
 
@@ -248,7 +269,8 @@ impl Session {
 
     pub(super) fn end_visibility_waits(&mut self) {
         let (hot, operations) = (self.hot.as_ref(), &self.operations);
-        let (events, ticks) = (&mut self.events, &mut self.ticks);
+        let (events, ticks, times, now) = (&mut self.events, &mut self.ticks, &mut self.times, self.now);
+        let mut is_awaited = false;
         self.visibility_waits.retain_mut(|wait| {
             wait.pushes.retain(|push| operations.is_open(*push));
             let visible = wait.pushes.is_empty() && hot.is_none_or(|hot| hot.is_durable(&wait.frontiers));
@@ -256,12 +278,15 @@ impl Session {
                 match &wait.on_visible {
                     OnVisible::Tell(event) => events.push_back(event.clone()),
                     OnVisible::Count(tick) => ticks.push_back(*tick),
+                    OnVisible::Time(since) => times.visible(now.since(*since)),
                 }
             }
+            // To measure must not change what is measured.
+            is_awaited |= !visible && !matches!(wait.on_visible, OnVisible::Time(_));
             !visible
         });
         if let Some(hot) = &mut self.hot {
-            hot.expedite(!self.visibility_waits.is_empty());
+            hot.expedite(is_awaited);
         }
     }
 
@@ -276,6 +301,13 @@ impl Session {
 
     fn answered(&mut self, number: u64) {
         let Some(mut operation) = self.operations.answered(number) else { return };
+        if let Some(began) = operation.began.filter(|_| operation.refused.is_none()) {
+            let took = self.now.since(began);
+            match operation.push {
+                Some(_) => self.times.pushed(took),
+                None => self.times.pulled(PullPath::of(operation.hot.len(), operation.keys.len()), took),
+            }
+        }
         self.directory.recycle(core::mem::take(&mut operation.hot));
         if let Some(error) = operation.refused {
             return self.events.push_back(WorkerEvent::Refused { number, error });

@@ -231,6 +231,7 @@ fn another_version_is_refused_in_words() {
         is_restartable: false,
         is_slow: false,
         tags: TagKind::Off,
+        http: None,
     });
     let [Action::Send { message: Message::Abort { reason }, .. }, Action::Close { .. }] = actions.as_slice()
     else {
@@ -256,6 +257,7 @@ fn a_member_without_an_address_is_refused() {
             is_restartable: false,
             is_slow: false,
             tags: TagKind::Off,
+            http: None,
         });
         assert!(matches!(actions.as_slice(), [Action::Send { .. }, Action::Close { .. }]), "{actions:?}");
     }

@@ -92,6 +92,7 @@ fn join() -> impl Strategy<Value = Join> {
             is_restartable: version & 1 == 0,
             is_slow: version & 2 == 0,
             tags: TagKind::Mac,
+            http: None,
         },
     )
 }

@@ -281,7 +281,7 @@ fn run_server(node: &Node, options: NodeOptions) -> Result<Receiver<MemberEvent>
             | Err(RecvTimeoutError::Disconnected) => {
                 return Err(switching("the job was over before it began"));
             }
-            Err(RecvTimeoutError::Timeout) => {}
+            Ok(MemberEvent::DrainAsked) | Err(RecvTimeoutError::Timeout) => {}
         }
         if let Some(failure) = node.failure() {
             return Err(failure.into());

@@ -257,7 +257,9 @@ impl HotRequests {
                 self.changed.notify_all();
             }
             WorkerEvent::Ended { reason, .. } => self.ended(&reason),
-            WorkerEvent::Flushed { .. }
+            // A program ends as a whole.
+            WorkerEvent::DrainAsked
+            | WorkerEvent::Flushed { .. }
             | WorkerEvent::Released { .. }
             | WorkerEvent::Clocks { .. }
             | WorkerEvent::Scanned { .. } => {}

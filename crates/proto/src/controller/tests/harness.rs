@@ -36,6 +36,7 @@ pub(super) fn join(kind: Kind, link: Link) -> Join {
         is_restartable: false,
         is_slow: false,
         tags: TagKind::Mac,
+        http: None,
     }
 }
 

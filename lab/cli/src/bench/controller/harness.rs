@@ -130,6 +130,7 @@ impl ControllerHarness {
             is_restartable,
             is_slow,
             tags: TagKind::Mac,
+            http: None,
         };
         let frame = Message::Join(join).encode();
         let began = processor_time();
