@@ -19,6 +19,7 @@ from . import errors
 from ._native import VERSION as __version__
 from .errors import (
     ClusterEnded,
+    Drained,
     Error,
     Forked,
     Mismatch,
@@ -75,6 +76,7 @@ __all__ = [
     "Admission",
     "Client",
     "ClusterEnded",
+    "Drained",
     "Error",
     "Eviction",
     "Forked",

@@ -1,4 +1,4 @@
-"""Exceptions of Libra. Each is a RuntimeError; bad arguments are ValueError, TypeError and IndexError, as in torch."""
+"""Exceptions of Libra. Each but `Drained` is a RuntimeError; bad arguments are ValueError, TypeError and IndexError, as in torch."""
 
 import builtins
 
@@ -9,6 +9,20 @@ class Error(RuntimeError):
 
 class ClusterEnded(Error):
     """The cluster has ended, or could not be reached."""
+
+
+class Drained(SystemExit):
+    """This worker was asked to end, by SIGTERM or by the user of the controller, and its step is done.
+
+    A process that does not catch it ends with code 75, which asks an engine to start it again.
+    """
+
+    def __init__(self, text: str) -> None:
+        super().__init__(75)
+        self.text = text
+
+    def __str__(self) -> str:
+        return self.text
 
 
 class NotFinite(Error):

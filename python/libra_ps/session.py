@@ -7,6 +7,7 @@ import dataclasses
 import itertools
 import logging
 import os
+import signal
 import sys
 import threading
 import weakref
@@ -164,6 +165,7 @@ class Session:
             with self._lock:
                 if not self.has_begun:
                     barrier = launch.begin(self)
+                    self._drain_when_terminated()
                     # A worker that comes late finds the rows that the others have.
                     if self._has_pending and barrier == 0:
                         for table, ids, values in self._pending:
@@ -171,6 +173,20 @@ class Session:
                         self.native.barrier()
                     self._pending.clear()
                     self.has_begun = True
+
+    def _drain_when_terminated(self) -> None:
+        """Lets SIGTERM ask this worker to leave after its step, unless the program has a handler of its own."""
+        hosts_the_servers = self.processes.controller is None and self.rank == 0
+        in_main_thread = threading.current_thread() is threading.main_thread()
+        if hosts_the_servers or not in_main_thread or signal.getsignal(signal.SIGTERM) is not signal.SIG_DFL:
+            return
+
+        def drain(_signal: int, _frame: Any) -> None:
+            # A second one ends the process at once.
+            signal.signal(signal.SIGTERM, signal.SIG_DFL)
+            self.native.drain()
+
+        signal.signal(signal.SIGTERM, drain)
 
     def write_rows(self, table: Table, ids: npt.NDArray[np.int64], values: npt.NDArray[np.float32]) -> None:
         """Sets rows. Of several workers that of rank 0 does, and all must call it."""

@@ -19,6 +19,7 @@ use libra_launch::job::{Job, JobArguments, failure};
 use libra_launch::notices::news;
 use libra_launch::progress::Bars;
 use libra_launch::security::SecurityArguments;
+use libra_launch::watching::{CommandArguments, ControllerWatch, WatchArguments, report};
 use libra_net::Supervisor;
 
 /// Gathers a cluster, runs one job on it and prints its report.
@@ -46,6 +47,10 @@ pub(crate) struct Arguments {
     exit: ExitArguments,
     #[command(flatten)]
     security: SecurityArguments,
+    #[command(flatten)]
+    watch: WatchArguments,
+    #[command(flatten)]
+    commands: CommandArguments,
     /// Tags of packets between workers and switches, which show who has sent them and what
     #[arg(long, value_enum, default_value = "auto", help_heading = "Security")]
     packet_tags: Tags,
@@ -83,6 +88,16 @@ enum Tables {
 
 pub(crate) fn run(arguments: &Arguments) -> Result<()> {
     arguments.exit.begin()?;
+    let mut watch = arguments.watch.controller(&arguments.commands, true, arguments.job.bars())?;
+    let ended = gather(arguments, &mut watch);
+    if let Err(error) = &ended {
+        watch.ended(Err(format!("{error:#}")));
+    }
+    watch.finish();
+    ended
+}
+
+fn gather(arguments: &Arguments, watch: &mut ControllerWatch) -> Result<()> {
     let started = Instant::now();
     let controller = Controller::bind(arguments.listen)?;
     let address = controller.address();
@@ -90,16 +105,17 @@ pub(crate) fn run(arguments: &Arguments) -> Result<()> {
     let controller = controller
         .with_security(security)
         .with_packet_tags(arguments.packet_tags.into())
-        .with_supervisor(Supervisor::from_environment());
+        .with_supervisor(Supervisor::from_environment())
+        .with_inspector(watch.inspector());
     if arguments.tables == Tables::Workers {
         let spec = arguments.job.without_tables(arguments.switches, address)?;
         let spec = JobSpec { return_max: arguments.return_max, ..spec };
-        let outcome = serve(arguments, controller.with_tables_of_workers(), &spec, |_event| ())?;
-        return arguments.job.report_counts(&outcome, started);
+        let outcome = serve(arguments, controller.with_tables_of_workers(), &spec, watch)?;
+        return arguments.job.report_counts(&outcome, started, watch);
     }
-    let (job, outcome, events) = serve_model(arguments, controller)?;
+    let (job, outcome, events) = serve_model(arguments, controller, watch)?;
     let more = json!({ "command": "controller", "switches": arguments.switches });
-    arguments.job.report(&job, &outcome, &events, started, more)
+    arguments.job.report(&job, &outcome, &events, started, more, watch)
 }
 
 /// Members of a cluster whose controller is gone call at the address of it ten times a second. Those that come later, since their machines
@@ -108,16 +124,24 @@ const CALLS_WITHIN: Duration = Duration::from_millis(500);
 
 /// Runs the job of a model to its end. The controller answers members at once: should they have a job already, it goes on, and its data is
 /// read for the report alone.
-fn serve_model(arguments: &Arguments, controller: Controller) -> Result<(Job, Outcome, EventLog)> {
+fn serve_model(
+    arguments: &Arguments,
+    controller: Controller,
+    watch: &mut ControllerWatch,
+) -> Result<(Job, Outcome, EventLog)> {
     arguments.job.begin()?;
     let (bars, address, switches) = (arguments.job.bars(), controller.address(), arguments.switches);
     let (ask, commands) = tokio::sync::mpsc::unbounded_channel();
+    let asked = ask.clone();
+    watch.serve(move |command| asked.send(command).is_ok())?;
+    let written = watch.events();
     let abort = ask.clone();
     let (takes_over, taken_over) = std::sync::mpsc::channel();
     let serving = thread::Builder::new().name("controller".to_owned()).spawn(move || {
         let mut events = EventLog::default();
         let outcome = controller.run_awaiting_job(commands, |event| {
             events.note(event);
+            report(written.as_ref(), event);
             tell(bars, event);
             if *event == ControllerEvent::TakesOver {
                 abort_when_interrupted(abort.clone());
@@ -185,14 +209,17 @@ fn serve(
     arguments: &Arguments,
     controller: Controller,
     spec: &JobSpec,
-    mut on_event: impl FnMut(&ControllerEvent),
+    watch: &mut ControllerWatch,
 ) -> Result<Outcome> {
     let (bars, sizes, address) = (arguments.job.bars(), spec.sizes, controller.address());
     tell_sizes(bars, address, sizes);
     let (ask, commands) = tokio::sync::mpsc::unbounded_channel();
+    let asked = ask.clone();
+    watch.serve(move |command| asked.send(command).is_ok())?;
+    let written = watch.events();
     abort_when_interrupted(ask);
     let outcome = controller.run(sizes, spec.cluster(), commands, |event| {
-        on_event(event);
+        report(written.as_ref(), event);
         tell(bars, event);
     });
     outcome.map_err(failure)

@@ -20,6 +20,7 @@ use libra_launch::arguments::{FaultArguments, parse_bytes};
 use libra_launch::event_log::FaultKind;
 use libra_launch::fault_schedule::{Moment, Target, TargetAt};
 use libra_launch::job::{Job, JobArguments};
+use libra_launch::watching::{CommandArguments, ControllerWatch, WatchArguments};
 
 /// Kind of switch that aggregates the hot rows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -62,6 +63,10 @@ pub(crate) struct Arguments {
     schedule: FaultSchedule,
     #[command(flatten)]
     faults: FaultArguments,
+    #[command(flatten)]
+    watch: WatchArguments,
+    #[command(flatten)]
+    commands: CommandArguments,
 }
 
 /// Faults of the switches at set times.
@@ -96,6 +101,16 @@ impl FaultSchedule {
 }
 
 pub(crate) fn run(arguments: &Arguments) -> Result<()> {
+    let mut watch = arguments.watch.controller(&arguments.commands, false, arguments.job.bars())?;
+    let ended = train(arguments, &mut watch);
+    if let Err(error) = &ended {
+        watch.ended(Err(format!("{error:#}")));
+    }
+    watch.finish();
+    ended
+}
+
+fn train(arguments: &Arguments, watch: &mut ControllerWatch) -> Result<()> {
     let started = Instant::now();
     let FaultArguments { loss, duplicate, reorder } = arguments.faults;
     let rates = arguments.faults.rates()?;
@@ -129,12 +144,13 @@ pub(crate) fn run(arguments: &Arguments) -> Result<()> {
             shards_per_server: arguments.shards_per_server,
             // All members are in this process.
             security: Security::NONE,
+            inspector: watch.inspector(),
         },
         faults,
         recorders: recorders.clone(),
         bars: arguments.job.bars(),
     };
-    let (outcome, events, unwritten) = local.run()?;
+    let (outcome, events, unwritten) = local.run(watch)?;
     let more = json!({
         "command": "train",
         "switch": kind,
@@ -146,7 +162,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<()> {
         "reorder": reorder,
         "record": arguments.record,
     });
-    arguments.job.report(&job, &outcome, &events, started, more)?;
+    arguments.job.report(&job, &outcome, &events, started, more, watch)?;
     let failure = unwritten.or_else(|| recorders.and_then(|recorders| recorders.failure()));
     failure.map_or(Ok(()), |reason| bail!(reason))
 }

@@ -10,6 +10,7 @@ use anyhow::{Context, Error, Result};
 use clap::Args;
 use libra_client::ClientError;
 use libra_models::TrainError;
+use libra_monitor::HttpError;
 use libra_net::{NodeError, Notice};
 
 use crate::interrupt;
@@ -91,6 +92,7 @@ fn code_of(error: &Error) -> u8 {
     let is_transient = error.chain().any(|cause| {
         cause.downcast_ref::<NodeError>().is_some_and(NodeError::is_transient)
             || client_error(cause).is_some_and(ClientError::is_transient)
+            || cause.downcast_ref::<HttpError>().is_some_and(HttpError::is_in_use)
     });
     if is_transient { AGAIN } else { FAILED }
 }

@@ -24,6 +24,7 @@ use crate::parent_guard;
 use crate::progress::Bars;
 use crate::report::Report;
 use crate::task::Task;
+use crate::watching::ControllerWatch;
 
 /// Options of whatever runs a whole job.
 #[derive(Args, Debug)]
@@ -103,7 +104,8 @@ impl JobArguments {
     }
 
     /// Reports a job without a model: counts of its members.
-    pub fn report_counts(&self, outcome: &Outcome, started: Instant) -> Result<()> {
+    pub fn report_counts(&self, outcome: &Outcome, started: Instant, watch: &ControllerWatch) -> Result<()> {
+        watch.ended(Ok((outcome, Value::Null)));
         let counts = Counts::new(outcome, started.elapsed().as_secs_f64());
         if !self.quiet {
             println!("{}", counts.table());
@@ -122,8 +124,10 @@ impl JobArguments {
         events: &EventLog,
         started: Instant,
         more: Value,
+        watch: &ControllerWatch,
     ) -> Result<()> {
         let report = Report::new(job, outcome, events, started.elapsed().as_secs_f64())?;
+        watch.ended(Ok((outcome, report.epochs_json())));
         if !self.quiet {
             report.print(job);
         }

@@ -38,3 +38,4 @@ pub mod security;
 pub mod table;
 pub mod task;
 pub mod training;
+pub mod watching;

@@ -12,6 +12,7 @@ use std::thread;
 use anyhow::{Context, Result, bail};
 use clap::Args;
 use libra_models::Workload;
+use libra_monitor::Kind;
 use libra_net::{
     Drain, Endpoint, EndpointError, FaultRates, NodeOptions, ServerNode, Supervisor, SwitchNode, WorkerNode,
 };
@@ -31,6 +32,9 @@ use crate::report::{quality_line, rows_on_disk};
 use crate::security::SecurityArguments;
 use crate::task::Task;
 use crate::training::{Step, work};
+use crate::watching::{
+    MemberWatch, WatchArguments, report_end, report_member, report_quality, report_server,
+};
 
 /// Last line of a server or switch.
 const JOB_IS_DONE: &str = "the job is done";
@@ -65,6 +69,8 @@ struct MemberArguments {
     exit: ExitArguments,
     #[command(flatten)]
     security: SecurityArguments,
+    #[command(flatten)]
+    watch: WatchArguments,
 }
 
 impl MemberArguments {
@@ -76,35 +82,51 @@ impl MemberArguments {
         Ok(Bars::new(self.quiet))
     }
 
-    fn options(&self, bars: Bars) -> Result<NodeOptions> {
+    /// Runs a member of this kind, watched as it was asked for.
+    fn run(&self, kind: Kind, run: impl FnOnce(Bars, &MemberWatch) -> Result<()>) -> Result<()> {
+        let bars = self.begin()?;
+        let watch = self.watch.member(kind, bars)?;
+        let ended = run(bars, &watch);
+        watch.finish();
+        ended
+    }
+
+    fn options(&self, bars: Bars, watch: &MemberWatch) -> Result<NodeOptions> {
         let options = self.security.of_member(&self.controller, self.patience, bars)?;
         let advertise = self.advertise.as_ref().map(|advertised| advertised.address(self.patience));
         let advertise = advertise.transpose().context("--advertise")?;
-        Ok(NodeOptions { advertise, supervisor: Supervisor::from_environment(), ..options })
+        let (inspector, supervisor) = (watch.inspector(), Supervisor::from_environment());
+        Ok(NodeOptions { advertise, supervisor, inspector, ..options })
     }
 
-    /// A SIGTERM asks this member to end in order from now on.
-    fn drain_when_terminated(&self, drain: Drain, bars: Bars) {
+    /// A SIGTERM asks this member to end in order from now on, as its controller may.
+    fn drain_when_terminated(&self, drain: &Drain, bars: Bars) {
         let grace = self.grace;
-        interrupt::on_terminate(move || {
-            bars.line("terminated: it ends when nothing is lost by that");
-            drain.begin();
+        drain.on_begin(move || {
+            bars.line("asked to end: it ends when nothing is lost by that");
             thread::spawn(move || {
                 thread::sleep(Duration::from_secs(grace));
                 exit::report(
                     "libra",
                     &format!(
-                        "terminated, and not done within --grace {grace}: the others go on from what they have"
+                        "asked to end, and not done within --grace {grace}: the others go on from what they have"
                     ),
                 );
                 std::process::exit(exit::AGAIN.into());
             });
         });
+        let drain = drain.clone();
+        interrupt::on_terminate(move || drain.begin());
     }
 
-    fn options_with_faults(&self, faults: FaultRates, bars: Bars) -> Result<NodeOptions> {
+    fn options_with_faults(
+        &self,
+        faults: FaultRates,
+        bars: Bars,
+        watch: &MemberWatch,
+    ) -> Result<NodeOptions> {
         // Each process of a cluster draws its own faults.
-        Ok(NodeOptions { faults, fault_seed: u64::from(std::process::id()), ..self.options(bars)? })
+        Ok(NodeOptions { faults, fault_seed: u64::from(std::process::id()), ..self.options(bars, watch)? })
     }
 }
 
@@ -228,8 +250,11 @@ pub struct WorkerArguments {
 
 /// Runs a server until its job ends.
 pub fn run_server(arguments: &ServerArguments) -> Result<()> {
-    let bars = arguments.member.begin()?;
-    let options = arguments.member.options(bars)?;
+    arguments.member.run(Kind::Server, |bars, watch| serve(arguments, bars, watch))
+}
+
+fn serve(arguments: &ServerArguments, bars: Bars, watch: &MemberWatch) -> Result<()> {
+    let options = arguments.member.options(bars, watch)?;
     let drain = options.drain.clone();
     let node = match &arguments.state_dir {
         Some(state) => {
@@ -255,8 +280,24 @@ pub fn run_server(arguments: &ServerArguments) -> Result<()> {
         arguments.member.controller
     ));
     // Until here it has answered nothing, and ends at once.
-    arguments.member.drain_when_terminated(drain, bars);
-    let statistics = node.run(move |event| match event {
+    arguments.member.drain_when_terminated(&drain, bars);
+    let events = watch.events();
+    let on_event = move |event: &ServerEvent| {
+        report_server(events.as_ref(), event);
+        tell_of_server(bars, event);
+    };
+    let statistics = node.run(on_event)?;
+    if let Statistics::Server(statistics) = statistics
+        && let Some((value, note)) = rows_on_disk(&statistics)
+    {
+        bars.line(&format!("server: {value} on disk, {note}"));
+    }
+    bars.line(JOB_IS_DONE);
+    Ok(())
+}
+
+fn tell_of_server(bars: Bars, event: &ServerEvent) {
+    match event {
         // Each shard has finished, or the process ends with the reason; it says so once.
         ServerEvent::Member(MemberEvent::Finished(_))
         | ServerEvent::Storage(_)
@@ -274,21 +315,22 @@ pub fn run_server(arguments: &ServerArguments) -> Result<()> {
         )),
         ServerEvent::LogResumed => bars.line("server: the log is written again, and has everything"),
         ServerEvent::Strangers(strangers) => bars.line(&format!("server: {}", turned_away(strangers))),
-    })?;
-    if let Statistics::Server(statistics) = statistics
-        && let Some((value, note)) = rows_on_disk(&statistics)
-    {
-        bars.line(&format!("server: {value} on disk, {note}"));
     }
-    bars.line(JOB_IS_DONE);
-    Ok(())
 }
 
 /// Runs a switch until its job ends. It watches for interrupts by itself, once it has given up its privileges: the thread that does
 /// would keep them.
 pub fn run_switch(arguments: &SwitchArguments) -> Result<()> {
-    let bars = arguments.member.begin()?;
-    let options = arguments.member.options_with_faults(arguments.faults.rates()?, bars)?;
+    arguments.member.run(Kind::Switch, |bars, watch| aggregate(arguments, bars, watch))
+}
+
+fn aggregate(arguments: &SwitchArguments, bars: Bars, watch: &MemberWatch) -> Result<()> {
+    let events = watch.events();
+    let on_event = |event: &MemberEvent| {
+        report_member(events.as_ref(), event);
+        tell(bars, event);
+    };
+    let options = arguments.member.options_with_faults(arguments.faults.rates()?, bars, watch)?;
     let options = arguments.processor.apply(options)?;
     if let Some(P4Switch { plane, address, wakes, bmv2 }) = arguments.plane.p4(arguments.listen)? {
         interrupt::watch();
@@ -297,9 +339,9 @@ pub fn run_switch(arguments: &SwitchArguments) -> Result<()> {
         }
         let controller = &arguments.member.controller;
         bars.line(&format!("switch: a P4 switch at {address}, waiting for the cluster at {controller}"));
-        arguments.member.drain_when_terminated(options.drain.clone(), bars);
+        arguments.member.drain_when_terminated(&options.drain, bars);
         let node = SwitchNode::bind(options, None)?.with_plane(plane, wakes).at(address.into());
-        let ended = node.run(|event| tell(bars, event));
+        let ended = node.run(on_event);
         drop(bmv2);
         ended?;
         return Ok(());
@@ -308,7 +350,7 @@ pub fn run_switch(arguments: &SwitchArguments) -> Result<()> {
         Some(address) => Some(address),
         None => arguments.plane.listen(&options)?,
     };
-    arguments.member.drain_when_terminated(options.drain.clone(), bars);
+    arguments.member.drain_when_terminated(&options.drain, bars);
     let node = SwitchNode::bind(options.clone(), listen)?;
     let (controller, address) = (&arguments.member.controller, node.address());
     let attached = arguments.plane.attach(&options, address)?;
@@ -318,14 +360,14 @@ pub fn run_switch(arguments: &SwitchArguments) -> Result<()> {
     }
     let Some((plane, mode)) = attached else {
         interrupt::watch();
-        node.run(|event| tell(bars, event))?;
+        node.run(on_event)?;
         return Ok(());
     };
     bars.line(&format!("switch: the data plane is in the kernel, {mode}"));
     let wakes = plane.wakes().context("cannot watch the data plane")?;
     privileges::keep_bpf_alone().context("cannot give up the privileges that attached the data plane")?;
     interrupt::watch();
-    node.with_plane(plane, wakes).run(|event| tell(bars, event))?;
+    node.with_plane(plane, wakes).run(on_event)?;
     Ok(())
 }
 
@@ -333,19 +375,24 @@ fn tell(bars: Bars, event: &MemberEvent) {
     match event {
         MemberEvent::Started { you } => bars.line(&format!("{you}: the cluster is complete")),
         MemberEvent::Finished(_) => bars.line(JOB_IS_DONE),
-        MemberEvent::Drained { .. } | MemberEvent::Ended { .. } => {}
+        MemberEvent::DrainAsked | MemberEvent::Drained { .. } | MemberEvent::Ended { .. } => {}
     }
 }
 
 /// Runs a worker until its job ends.
 pub fn run_worker(arguments: &WorkerArguments) -> Result<()> {
-    let bars = arguments.member.begin()?;
-    let options = arguments.member.options_with_faults(arguments.faults.rates()?, bars)?;
+    arguments.member.run(Kind::Worker, |bars, watch| train(arguments, bars, watch))
+}
+
+fn train(arguments: &WorkerArguments, bars: Bars, watch: &MemberWatch) -> Result<()> {
+    let options = arguments.member.options_with_faults(arguments.faults.rates()?, bars, watch)?;
     let options = arguments.processor.apply(options)?;
     bars.line(&format!("worker: waiting for the cluster at {}", arguments.member.controller));
     let drain = options.drain.clone();
     let worker = WorkerNode::join(options)?;
-    bars.line(&format!("{}: the cluster is complete", Peer::Worker(worker.number())));
+    let (peer, events) = (Peer::Worker(worker.number()), watch.events());
+    bars.line(&format!("{peer}: the cluster is complete"));
+    report_member(events.as_ref(), &MemberEvent::Started { you: peer });
     let (task, workload) = match prepare(arguments, &worker) {
         Ok(prepared) => prepared,
         Err(error) => {
@@ -354,19 +401,24 @@ pub fn run_worker(arguments: &WorkerArguments) -> Result<()> {
         }
     };
     // Until here it has pushed nothing, and ends at once.
-    arguments.member.drain_when_terminated(drain, bars);
+    arguments.member.drain_when_terminated(&drain, bars);
     let bar = bars.bar("train");
     let epochs = u64::from(task.config.epochs);
-    work(worker, &task, workload, None, &mut |step| match step {
+    let trained = work(worker, &task, workload, None, &mut |step| match step {
         Step::Trained(progress) => {
             bar.set_length(progress.samples_total * epochs);
             bar.set_position(u64::from(progress.epoch) * progress.samples_total + progress.samples);
             bar.set_message(format!("loss {:.4} epoch {}/{epochs}", progress.loss, progress.epoch + 1));
         }
-        Step::Evaluated { epoch, quality } => bar.println(quality_line(epoch, &quality)),
-    })?;
+        Step::Evaluated { epoch, quality } => {
+            bar.println(quality_line(epoch, &quality));
+            report_quality(events.as_ref(), peer, epoch, &quality);
+        }
+    });
+    report_end(events.as_ref(), peer, &trained);
+    trained?;
     bar.finish_and_clear();
-    bars.line("the job is done");
+    bars.line(JOB_IS_DONE);
     Ok(())
 }
 

@@ -114,6 +114,11 @@ impl<'c> Report<'c> {
         self.workers.rows_hot as f64 / (self.workers.rows as f64).max(1.0)
     }
 
+    /// Returns loss and quality of each epoch.
+    pub fn epochs_json(&self) -> Value {
+        self.epochs.iter().map(|epoch| epoch.as_ref().map(Epoch::json)).collect::<Vec<_>>().into()
+    }
+
     /// Writes the report for machines. Fails if the file cannot be written.
     pub fn write_json(&self, path: &Path, job: &Job, configuration: Value) -> Result<()> {
         write_json(path, &self.json(job, configuration))
@@ -127,7 +132,7 @@ impl<'c> Report<'c> {
                 "loss": last.map(|epoch| epoch.loss),
                 "untrained_loss": job.workload.untrained_loss(),
             },
-            "epochs": self.epochs.iter().map(|epoch| epoch.as_ref().map(Epoch::json)).collect::<Vec<_>>(),
+            "epochs": self.epochs_json(),
             "pushes": {
                 "count": workers.pushes,
                 "rows": workers.rows,

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use anyhow::Result;
-use libra_client::{NodeError, Observed, Parameters, PushObserver, Worker};
+use libra_client::{NodeError, Observed, Parameters, PushObserver, TrainingNote, Worker};
 use libra_models::{Partition, Progress, Quality, Workload};
 
 use crate::event_log::milliseconds;
@@ -54,9 +54,13 @@ fn train(
     watch: &mut dyn FnMut(Step),
 ) -> Result<Account> {
     let (number, workers) = (usize::from(worker.share()), usize::from(worker.cluster().shares));
+    worker.note(TrainingNote::Reads);
     let mut training = workload.training(Partition::of(number, workers))?;
+    worker.note(TrainingNote::Computes);
     let mut epochs = Vec::new();
     let (first_epoch, barriers) = entry(worker.next_barrier(), task.config.epochs);
+    let epochs_left = u64::from(task.config.epochs - first_epoch);
+    worker.note(TrainingNote::Plans { samples: epochs_left * training.samples_per_epoch() });
     for _ in 0..barriers {
         worker.barrier()?;
     }

@@ -86,6 +86,7 @@ impl From<ClientError> for Failure {
             ClientError::NotFinite { .. } | ClientError::Refused { .. } => {
                 Self::Libra("NotFinite", error.to_string())
             }
+            ClientError::Drained => Self::Libra("Drained", error.to_string()),
             other => Self::ended(other.to_string()),
         }
     }

@@ -150,6 +150,15 @@ impl Session {
         })
     }
 
+    /// Asks the worker of a cluster to leave after its step: operations raise `Drained` then.
+    fn drain(&self, py: Python<'_>) -> PyResult<()> {
+        run(py, || {
+            let backend = self.shared.backend()?;
+            backend.cluster().ok_or_else(not_a_cluster)?.drain();
+            Ok(())
+        })
+    }
+
     /// Adds a table; returns its number. `rows` of None means ids below 2^56, of which there may be any.
     #[pyo3(signature = (name, rows, is_hashed, width, init_kind, init_value))]
     fn add_table(

@@ -14,6 +14,7 @@ mod push_pull;
 mod recorded;
 mod report;
 mod rows;
+mod scraper;
 mod simulate;
 mod store;
 mod usage;

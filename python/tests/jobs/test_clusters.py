@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import re
 import subprocess
 import time
+import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -146,3 +148,23 @@ def test_training_goes_on_without_a_switch_and_with_a_server_that_returns(
     # Members are numbered as they come.
     assert re.search(r"server \d (is back|returned)", log), log
     assert re.search(r"switch \d disappeared", log), log
+
+
+def test_a_terminated_worker_is_watched_and_leaves_after_its_step(tmp_path: Path, clusters: list[Cluster]) -> None:
+    cluster = Cluster(tmp_path, servers=1, workers=1)
+    clusters.append(cluster)
+    events, http = tmp_path / "events.jsonl", f"127.0.0.1:{free_port()}"
+    watched = {"LIBRA_CONTROLLER": cluster.address, "LIBRA_EVENTS": str(events), "LIBRA_HTTP": http}
+    worker = start("skewed.py", 0, 1, free_port(), "async", "2000", "3000", **watched)
+    wait_until_working(worker)
+    with urllib.request.urlopen(f"http://{http}/status", timeout=10) as answer:
+        status = json.load(answer)
+    assert status["role"] == "worker" and status["members"][0]["member"] == "worker 0", status
+    with urllib.request.urlopen(f"http://{http}/metrics", timeout=10) as answer:
+        assert b'libra_worker_pushes_total{member="worker 0"}' in answer.read()
+    worker.terminate()
+    _, errors = worker.communicate(timeout=30)
+    assert worker.returncode == 75, errors
+    names = [json.loads(line)["event"] for line in events.read_text(encoding="utf-8").splitlines()]
+    assert "member_started" in names, names
+    assert names[-2:] == ["counts", "member_drained"], names

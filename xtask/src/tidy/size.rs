@@ -11,7 +11,7 @@ struct Limit {
 }
 
 const LIMITS: &[Limit] =
-    &[Limit { folder: "crates/", max: 57_000 }, Limit { folder: "crates/cli/", max: 2_999 }];
+    &[Limit { folder: "crates/", max: 62_000 }, Limit { folder: "crates/cli/", max: 2_999 }];
 
 /// The production lines of each folder with a limit.
 pub(crate) fn rules(modules: &[Module]) -> Vec<Measured> {

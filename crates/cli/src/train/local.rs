@@ -15,6 +15,9 @@ use libra_launch::job::{Job, failure};
 use libra_launch::progress::Bars;
 use libra_launch::report::quality_line;
 use libra_launch::training::{Step, work};
+use libra_launch::watching::{ControllerWatch, report, report_quality};
+use libra_monitor::EventSender;
+use libra_proto::Peer;
 
 use super::faults::{Injected, ScheduledFault};
 use super::recorders::Recorders;
@@ -31,16 +34,19 @@ pub(super) struct Local<'a> {
 
 impl Local<'_> {
     /// Returns the outcome of the job, its events, and why its last checkpoint could not be written.
-    pub(super) fn run(self) -> Result<(Outcome, EventLog, Option<String>)> {
+    pub(super) fn run(self, watch: &mut ControllerWatch) -> Result<(Outcome, EventLog, Option<String>)> {
         let bar = self.bars.bar("train");
         bar.set_length(0);
         let log = Arc::new(Mutex::new(EventLog::default()));
         let (start, started) = mpsc::channel();
+        let written = watch.events();
+        let of_workers = written.clone();
         let on_event = {
             let (log, bar, bars) = (Arc::clone(&log), bar.clone(), self.bars);
             move |event: LocalEvent<'_>| match event {
                 LocalEvent::Controller(event) => {
                     log.lock().unwrap_or_else(PoisonError::into_inner).note(event);
+                    report(written.as_ref(), event);
                     if matches!(event, ControllerEvent::Started) {
                         bar.reset_elapsed();
                         // Without faults the receiver is gone.
@@ -55,8 +61,10 @@ impl Local<'_> {
         };
         let cluster =
             LocalCluster::start(&self.job.spec, self.options.clone(), on_event).map_err(not_started)?;
+        let controller = cluster.controller();
+        watch.serve(move |command| controller.command(command))?;
         for number in 0..self.job.spec.sizes.workers {
-            self.start_worker(&cluster, number, &bar)?;
+            self.start_worker(&cluster, number, &bar, of_workers.clone())?;
         }
         let scheduled = self.faults.len();
         let injected = Injected::start(self.faults, started, cluster.switches().clone(), self.bars)?;
@@ -73,7 +81,13 @@ impl Local<'_> {
         Ok((outcome, events, unwritten.map(|error| error.to_string())))
     }
 
-    fn start_worker(&self, cluster: &LocalCluster, number: u16, bar: &ProgressBar) -> Result<()> {
+    fn start_worker(
+        &self,
+        cluster: &LocalCluster,
+        number: u16,
+        bar: &ProgressBar,
+        events: Option<EventSender>,
+    ) -> Result<()> {
         let (options, controller) = (cluster.worker_options(), cluster.controller());
         let (task, workload) = (self.job.task.clone(), Arc::clone(&self.job.workload));
         let mut progress = JobProgress { bar: bar.clone(), epochs: self.job.task.config.epochs, seen: 0 };
@@ -82,7 +96,13 @@ impl Local<'_> {
             let worker = Worker::join(options)?;
             let mut recorder = recorders.and_then(|recorders| recorders.of(worker.share()));
             let observer = recorder.as_mut().map(|recorder| recorder as &mut dyn PushObserver);
-            work(worker, &task, workload, observer, &mut |step| progress.advance(step))
+            let peer = Peer::Worker(worker.number());
+            work(worker, &task, workload, observer, &mut |step| {
+                if let Step::Evaluated { epoch, quality } = &step {
+                    report_quality(events.as_ref(), peer, *epoch, quality);
+                }
+                progress.advance(step);
+            })
         };
         let run = move || {
             if let Err(error) = train() {

@@ -1,6 +1,7 @@
 //! Rows in a cluster: a worker on a thread of its own, which the threads of Python wait for without the lock of the interpreter.
 
 mod driver;
+mod watch;
 
 use core::time::Duration;
 use std::net::SocketAddr;
@@ -10,11 +11,12 @@ use std::thread;
 use std::time::Instant;
 
 use libra_client::{
-    AssignedRows, ClientError, FaultRates, JobSpec, LocalCluster, LocalOptions, Mode, NodeError, NodeOptions,
-    Plan, Security, Sizes, StartError, TOKEN_VARIABLE, TableSpec, UpdateRule, Worker,
+    AssignedRows, ClientError, Drain, FaultRates, JobSpec, LocalCluster, LocalOptions, Mode, NodeError,
+    NodeOptions, Plan, Security, Sizes, StartError, TOKEN_VARIABLE, TableSpec, UpdateRule, Worker,
 };
 
 use self::driver::{Driver, Request};
+use self::watch::Watch;
 use super::alone::lock;
 use super::{Page, Part, Wanted, Whole, Written, check_signals};
 use crate::failure::Failure;
@@ -32,6 +34,8 @@ pub(crate) struct Cluster {
     requests: Mutex<Option<mpsc::Sender<Request>>>,
     /// The controller and the servers, in the process that has them.
     hosted: Mutex<Option<LocalCluster>>,
+    /// Asks the worker to leave after its step.
+    drain: Drain,
 }
 
 /// Protection of streams, as the environment says.
@@ -48,6 +52,7 @@ impl Cluster {
             tables: Mutex::default(),
             requests: Mutex::default(),
             hosted: Mutex::default(),
+            drain: Drain::new(),
         }
     }
 
@@ -132,9 +137,17 @@ impl Cluster {
         let (tables, mode) = (lock(&self.tables).clone(), self.mode);
         // Workers lose other datagrams.
         let fault_seed = self.seed ^ u64::from(std::process::id());
-        let security = security()?;
-        let options =
-            NodeOptions { faults: self.faults, fault_seed, security, ..NodeOptions::new(controller) };
+        let (security, drain) = (security()?, self.drain.clone());
+        let watch = Watch::from_environment()?;
+        let inspector = watch.inspector();
+        let options = NodeOptions {
+            faults: self.faults,
+            fault_seed,
+            security,
+            drain,
+            inspector,
+            ..NodeOptions::new(controller)
+        };
         let run = move || match join(options) {
             Ok(worker) => {
                 let difference = difference(&tables, mode, &worker);
@@ -145,8 +158,9 @@ impl Cluster {
                     return;
                 }
                 let names: Vec<String> = tables.into_iter().map(|table| table.name).collect();
+                watch.began();
                 if begun.send(Ok(worker.next_barrier())).is_ok() {
-                    Driver::new(worker, &names).run(&to_do);
+                    Driver::new(worker, &names).run(&to_do, watch);
                 }
             }
             Err(error) => drop(begun.send(Err(error.into()))),
@@ -166,6 +180,11 @@ impl Cluster {
         };
         *lock(&self.requests) = Some(requests);
         Ok(barrier)
+    }
+
+    /// Asks this worker to leave after its step: its operations fail from then on.
+    pub(crate) fn drain(&self) {
+        self.drain.begin();
     }
 
     fn send(&self, request: Request) -> Result<(), Failure> {

@@ -25,6 +25,7 @@ use super::limits::{additions, memcpy};
 use super::load::{Load, Operation};
 use super::processes::{ClusterSpec, Processes, abort_on_interrupt, went};
 use super::rows::{Fill, Kind, Rows};
+use super::scraper::Scraper;
 use super::usage::UsageMonitor;
 use crate::security::{RunToken, StreamSecurity};
 use libra_launch::arguments::{FaultArguments, clear};
@@ -97,6 +98,9 @@ pub(crate) struct Arguments {
     /// The namespace of the switch: this process is in that of the others
     #[arg(long, hide = true)]
     switch_namespace: Option<String>,
+    /// Scrapes the metrics of all members once a second meanwhile, as Prometheus does
+    #[arg(long)]
+    scraped: bool,
     /// Writes the figures to this file, for machines
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
@@ -212,19 +216,33 @@ fn measure(arguments: &Arguments, load: &Load, switches: u16) -> Result<Measured
         Tags::Off => PacketTags::Off,
         Tags::On => PacketTags::Mac,
     };
+    let scraper = arguments.scraped.then(Scraper::start).transpose()?;
+    let inspector = scraper.as_ref().map(Scraper::inspector);
     let controller = ControllerNode::bind(SocketAddr::from((host, 0)))?.with_packet_tags(tags);
+    let controller = controller.with_inspector(inspector);
     let faults = arguments.faults.options();
     let options = [topology::switch_options(arguments), faults.clone()].concat();
     let switch = (options.as_slice(), namespace.map(String::as_str));
     let programs =
         (arguments.plane == PlaneKind::Xdp && switches > 0).then(ProgramSampler::start).transpose()?;
     let processes = Processes::start(
-        ClusterSpec { sizes, shards_per_server: 1, token, switch, worker: &faults, state: None },
+        ClusterSpec {
+            sizes,
+            shards_per_server: 1,
+            token,
+            switch,
+            worker: &faults,
+            state: None,
+            is_scraped: arguments.scraped,
+        },
         controller.address(),
     )?;
     let (switches, workers) = (processes.monitor_switches()?, processes.monitor_workers()?);
     let servers = processes.monitor_servers()?;
     let outcome = run_job(controller, sizes, arguments, load)?;
+    if let Some(scraper) = scraper {
+        Bars::new(arguments.quiet).line(&scraper.finish()?.line());
+    }
     let program = programs.map(ProgramSampler::end).transpose()?.flatten();
     Ok(Measured { outcome, switches, program, workers, servers })
 }

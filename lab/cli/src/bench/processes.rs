@@ -31,6 +31,8 @@ pub(super) struct ClusterSpec<'a> {
     pub(super) token: RunToken,
     /// Directory for the state of servers.
     pub(super) state: Option<&'a Path>,
+    /// Members answer requests over HTTP.
+    pub(super) is_scraped: bool,
 }
 
 /// The processes of a run. Most end by themselves when the job is done, and all with this.
@@ -43,23 +45,25 @@ pub(super) struct Processes {
 impl Processes {
     pub(super) fn start(spec: ClusterSpec<'_>, controller: SocketAddr) -> Result<Self> {
         let mut processes = Self { servers: Vec::new(), switches: Vec::new(), workers: Vec::new() };
+        let http: &[&str] = if spec.is_scraped { &["--http", "127.0.0.1:0"] } else { &[] };
         for _ in 0..spec.sizes.servers {
             let mut server = member(&["server", "--exit-with-parent", "--quiet"], controller)?;
             server.arg("--shards-per-server").arg(spec.shards_per_server.to_string());
             server.args(spec.state.iter().flat_map(|state| [OsStr::new("--state-dir"), state.as_os_str()]));
+            server.args(http);
             spec.token.give_to_member(&mut server);
             processes.servers.push(start(server, Stdio::null())?);
         }
         for _ in 0..spec.sizes.switches {
             let (options, namespace) = spec.switch;
             let mut switch = member_in(namespace, &["switch", "--exit-with-parent", "--quiet"], controller)?;
-            switch.args(options);
+            switch.args(options).args(http);
             spec.token.give_to_member(&mut switch);
             processes.switches.push(start(switch, Stdio::null())?);
         }
         for _ in 0..spec.sizes.workers {
             let mut worker = member(&["bench", "worker"], controller)?;
-            worker.args(spec.worker);
+            worker.args(spec.worker).args(http);
             spec.token.give(&mut worker);
             processes.workers.push(start(worker, Stdio::piped())?);
         }

@@ -18,6 +18,7 @@ use super::load::{Load, Operation};
 use super::processes::{ClusterSpec, Processes, abort_on_interrupt, went};
 use super::report::Report;
 use super::rows::Rows;
+use super::scraper::Scraper;
 use super::worker::{Account, wall_clock};
 use crate::security::{RunToken, StreamSecurity};
 use libra_launch::arguments::{ColdPathArguments, clear};
@@ -55,6 +56,9 @@ pub(crate) struct Arguments {
     /// Seconds to measure
     #[arg(long, value_name = "S", default_value_t = 5.0)]
     seconds: f64,
+    /// Scrapes the metrics of all members once a second meanwhile, as Prometheus does
+    #[arg(long)]
+    scraped: bool,
     /// Writes the figures to this file, for machines
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
@@ -84,7 +88,9 @@ pub(crate) fn run(arguments: &Arguments) -> Result<()> {
     bar.set_length(load.rows.made());
     let token = RunToken::new(arguments.security)?;
     let controller = ControllerNode::bind(SocketAddr::from((Ipv4Addr::LOCALHOST, 0)))?;
-    let controller = controller.with_security(token.security());
+    let scraper = arguments.scraped.then(Scraper::start).transpose()?;
+    let inspector = scraper.as_ref().map(Scraper::inspector);
+    let controller = controller.with_security(token.security()).with_inspector(inspector);
     let spec = ClusterSpec {
         sizes: arguments.sizes(),
         shards_per_server: arguments.shards_per_server,
@@ -92,6 +98,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<()> {
         switch: (&[], None),
         worker: &[],
         state: arguments.durability.state.as_deref(),
+        is_scraped: arguments.scraped,
     };
     let mut processes = Processes::start(spec, controller.address())?;
     let measuring = processes.show_progress(&bar, load.seconds);
@@ -103,8 +110,10 @@ pub(crate) fn run(arguments: &Arguments) -> Result<()> {
     let checkpoint = checkpoint.map(|span| CheckpointFigures::new(&accounts, load.rows.batch, &span));
     let (servers, shards) = (arguments.servers, arguments.shards_per_server);
     let report = Report::new(servers, shards, &load, &accounts, monitor, limits, checkpoint)?;
+    let scrapes = scraper.map(Scraper::finish).transpose()?;
     if !arguments.quiet {
         report.print();
+        scrapes.iter().for_each(|scrapes| println!("{}", scrapes.line()));
     }
     if let Some(path) = &arguments.json {
         write_json(path, &report)?;

@@ -7,7 +7,8 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context, Result};
 use clap::Args;
-use libra_net::{NodeOptions, Security, WorkerNode};
+use libra_monitor::{HttpPort, Kind};
+use libra_net::{Inspector, NodeOptions, Security, WorkerNode};
 use libra_proto::{Outcome, Parameters, PullId};
 use serde::{Deserialize, Serialize};
 
@@ -31,6 +32,8 @@ pub(crate) struct Arguments {
     controller: SocketAddr,
     #[command(flatten)]
     faults: FaultArguments,
+    #[arg(long)]
+    http: Option<SocketAddr>,
 }
 
 /// Report of a worker to the controller.
@@ -94,7 +97,13 @@ pub(super) fn run(arguments: &Arguments) -> Result<()> {
     parent_guard::exit_with_parent(|_| ())?;
     let (faults, fault_seed) = (arguments.faults.rates()?, u64::from(std::process::id()));
     let security = Security::from_environment()?;
-    let options = NodeOptions { faults, fault_seed, security, ..NodeOptions::new(arguments.controller) };
+    let port = arguments.http.map(HttpPort::bind).transpose()?;
+    let inspector = port.as_ref().map(|port| Inspector::new(Some(port.address())));
+    let http =
+        port.zip(inspector.clone()).map(|(port, inspector)| port.serve_member(Kind::Worker, inspector));
+    let _answering = http.transpose()?;
+    let node = NodeOptions::new(arguments.controller);
+    let options = NodeOptions { faults, fault_seed, security, inspector, ..node };
     let mut worker = WorkerNode::join(options)?;
     let account = Load::from_text(&worker.cluster().task).and_then(|load| measure(&mut worker, &load));
     match account.and_then(|account| Ok(serde_json::to_string(&account)?)) {

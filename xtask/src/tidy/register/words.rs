@@ -54,7 +54,6 @@ const IDENTIFIERS: &[(&str, &str)] = &[
     ("Director", "ScenarioRunner"),
     ("FAREWELL", "DRAIN_TIMEOUT"),
     ("FlowCut", "AckedSet"),
-    ("Gauge", "Backpressure"),
     ("Keeping", "DurabilityArgs"),
     ("LateDevice", "DelayedDevice"),
     ("LateSwitch", "DelayedSwitch"),

@@ -4,6 +4,8 @@ use std::sync::mpsc;
 
 use libra_client::{AssignedRows, ClientError, Cluster, Mode, Parameters, TablePage, Worker};
 
+use super::watch::Watch;
+
 /// Something that the thread of the worker is asked to do, and where its answer goes.
 pub(super) enum Request {
     /// Reads rows, as a part of a step or beside it.
@@ -62,6 +64,8 @@ pub(super) struct Driver {
     /// This step has read, and pushes.
     pushes: bool,
     failed: Option<ClientError>,
+    /// An operation has failed since this worker was asked to end.
+    is_drained: bool,
 }
 
 impl Driver {
@@ -70,15 +74,28 @@ impl Driver {
         let Cluster { mode, tables, .. } = worker.cluster();
         let position = |name: &String| tables.iter().position(|table| table.name == *name);
         let positions = names.iter().filter_map(position).filter_map(|at| u16::try_from(at).ok()).collect();
-        Self { mode: *mode, positions, worker, step: 0, reads: false, pushes: false, failed: None }
+        let mode = *mode;
+        Self {
+            mode,
+            positions,
+            worker,
+            step: 0,
+            reads: false,
+            pushes: false,
+            failed: None,
+            is_drained: false,
+        }
     }
 
     /// Does what it is asked, until the end of the job.
-    pub(super) fn run(mut self, requests: &mpsc::Receiver<Request>) {
+    pub(super) fn run(mut self, requests: &mpsc::Receiver<Request>, watch: Watch) {
         // Senders of answers fail where the caller was interrupted: it does not wait any more.
         while let Ok(request) = requests.recv() {
             match request {
-                Request::Pull { keys, is_step, reply } => drop(reply.send(self.pull(keys, is_step))),
+                Request::Pull { keys, is_step, reply } => {
+                    let outcome = self.pull(keys, is_step);
+                    drop(reply.send(self.seen(outcome)));
+                }
                 Request::Push { keys, gradients } => {
                     let outcome = self.push(keys, gradients);
                     self.note(outcome);
@@ -94,17 +111,30 @@ impl Driver {
                 }
                 Request::Flush { reply } => {
                     let outcome = self.check().and_then(|()| self.worker.flush());
-                    drop(reply.send(outcome));
+                    drop(reply.send(self.seen(outcome)));
                 }
-                Request::Barrier { reply } => drop(reply.send(self.barrier())),
+                Request::Barrier { reply } => {
+                    let outcome = self.barrier();
+                    drop(reply.send(self.seen(outcome)));
+                }
                 Request::Finish { is_done, reply } => {
-                    let worker = self.worker;
-                    let outcome = if is_done { worker.report(String::new()) } else { worker.leave() };
+                    let Self { worker, is_drained, .. } = self;
+                    let outcome = match is_drained {
+                        true => worker.drain(),
+                        false if is_done => worker.report(String::new()),
+                        false => worker.leave(),
+                    };
+                    watch.ended(&outcome, is_drained);
                     drop(reply.send(outcome));
                     return;
                 }
             }
         }
+    }
+
+    fn seen<T>(&mut self, outcome: Result<T, ClientError>) -> Result<T, ClientError> {
+        self.is_drained |= matches!(outcome, Err(ClientError::Drained));
+        outcome
     }
 
     /// Keeps the failure of an operation whose caller did not wait, for the next that does.
