@@ -69,7 +69,8 @@ pub(crate) fn run(options: &Options) -> Result<Outcome> {
     check(&wheel, &site.join("libra_ps/_native.abi3.so"))?;
     in_site(&["-m", "abi3audit", "--strict", &wheel.to_string_lossy()])?;
     in_site(&["-m", "mypy.stubtest", "libra_ps._native"])?;
-    in_site(&["-m", "pytest", "--quiet", "python/tests/core"])?;
+    // Tests of trackers whose clients are large are skipped, and named.
+    in_site(&["-m", "pytest", "--quiet", "-rs", "python/tests/core"])?;
     if let Some(reason) = without_torch {
         return Ok(Outcome::Skipped(format!("the tests with torch and of jobs, and the examples: {reason}")));
     }
