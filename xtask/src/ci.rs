@@ -6,8 +6,8 @@ use anyhow::{Context, Result};
 use clap::Args;
 
 use crate::{
-    Outcome, book, doctor, examples, flood, forge, fuzz, namespaces, no_std, p4, python, readme, shell,
-    smoke, tidy, xdp,
+    Outcome, book, doctor, examples, flood, forge, fuzz, namespaces, no_std, p4, prometheus, python, readme,
+    shell, smoke, tidy, xdp,
 };
 
 #[derive(Args)]
@@ -44,6 +44,7 @@ const STEPS: &[Step] = &[
     ("xdp", || xdp::run(&xdp::Options::default())),
     ("forged answers", || forge::run(&forge::Options::for_ci())),
     ("doctor", || doctor::run(&doctor::Options::default())),
+    ("prometheus", || prometheus::run(&prometheus::Options::for_ci())),
     ("p4", || p4::test(&p4::TestOptions::default())),
     ("namespaces", || namespaces::run(&namespaces::Options::for_ci())),
 ];

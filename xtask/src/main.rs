@@ -19,6 +19,7 @@ mod namespaces;
 mod no_std;
 mod p4;
 mod process;
+mod prometheus;
 mod pslite;
 mod python;
 mod readme;
@@ -84,6 +85,8 @@ enum Command {
     /// Answers a doctor as one of another version does
     #[command(hide = true)]
     OtherDoctor(doctor::OtherOptions),
+    /// Checks configuration, alerts and dashboards with a real Prometheus, during a job of seven processes
+    Prometheus(prometheus::Options),
     /// Runs the data plane in the kernel: against the one in software, and in a cluster whose switches are killed (needs root)
     Xdp(xdp::Options),
 }
@@ -117,6 +120,7 @@ fn main() -> ExitCode {
         Command::Forger(options) => forge::forge(&options),
         Command::Doctor(options) => doctor::run(&options),
         Command::OtherDoctor(options) => doctor::other(&options),
+        Command::Prometheus(options) => prometheus::run(&options),
         Command::Xdp(options) => xdp::run(&options),
     };
     match result {

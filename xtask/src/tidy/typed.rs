@@ -29,6 +29,7 @@ const XTASK: &[&str] = &[
     "forger",
     "doctor",
     "other-doctor",
+    "prometheus",
     "xdp",
 ];
 
