@@ -146,7 +146,11 @@ class Job:
             case "checkpoint_written":
                 values = {"job/checkpoint_seconds": event.get("seconds")}
             case "job_done":
-                values = {"job/seconds": event.get("seconds"), **_totals(event)}
+                training = event.get("totals", {}).get("worker", {}).get("training", {})
+                samples = self.samples = max(self.samples, training.get("samples", 0))
+                values = {"job/seconds": event.get("seconds"), "train/loss": training.get("loss"), **_totals(event)}
+                if planned := training.get("samples_planned"):
+                    values["train/progress"] = samples / planned
         numbers = {name: float(value) for name, value in values.items() if isinstance(value, (int, float))}
         return Point(event, now, now - self.began, samples, numbers)
 

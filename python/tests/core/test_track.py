@@ -70,7 +70,8 @@ def test_points_have_samples_loss_and_shares() -> None:
     steps = [point.samples for point in recorder.points if point.event["event"] != "epoch_evaluated"]
     assert steps == sorted(steps)
     counts = last_of("job_counts")
-    assert steps[-1] == counts["progress"]["samples"] > 0
+    assert steps[-1] == last_of("job_done")["totals"]["worker"]["training"]["samples"] >= counts["progress"]["samples"] > 0
+    assert recorder.points[-1].values["train/progress"] == 1
     last = next(point for point in reversed(recorder.points) if point.event["event"] == "job_counts")
     worker = counts["totals"]["worker"]
     assert last.values["train/loss"] == counts["progress"]["loss"]
@@ -264,8 +265,8 @@ def test_tensorboard_has_the_points(tmp_path: Path) -> None:
         event = Event.FromString(written[12 : 12 + length])
         scalars |= {value.tag: (event.step, value.simple_value) for value in event.summary.value}
         written = written[16 + length :]
-    counts = last_of("job_counts")
-    assert scalars["train/loss"] == (counts["progress"]["samples"], pytest.approx(counts["progress"]["loss"], rel=1e-6))
+    training = last_of("job_done")["totals"]["worker"]["training"]
+    assert scalars["train/loss"] == (training["samples"], pytest.approx(training["loss"], rel=1e-6))
     assert scalars["job/pushes"][1] == last_of("job_done")["totals"]["worker"]["pushes"]
 
 
@@ -281,8 +282,8 @@ def test_mlflow_has_the_points(tmp_path: Path) -> None:
     (run,) = client.search_runs([client.get_experiment_by_name("libra").experiment_id])
     assert run.info.status == "FINISHED"
     losses = client.get_metric_history(run.info.run_id, "train/loss")
-    counts = last_of("job_counts")
-    assert (losses[-1].step, losses[-1].value) == (counts["progress"]["samples"], counts["progress"]["loss"])
+    training = last_of("job_done")["totals"]["worker"]["training"]
+    assert (losses[-1].step, losses[-1].value) == (training["samples"], training["loss"])
 
 
 def test_wandb_has_an_offline_run(tmp_path: Path) -> None:
