@@ -1,6 +1,6 @@
 //! Counters of members. The controller gets them with every heartbeat.
 
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Deserializer, Serialize};
 
 /// The counts of one member, since it started.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
@@ -54,6 +54,7 @@ pub struct TrainingCounts {
     /// Samples that it will have trained on at the end of the job.
     pub samples_planned: u64,
     /// Mean loss of the samples of its present epoch so far.
+    #[serde(deserialize_with = "number_or_none")]
     pub loss: f64,
     /// Microseconds by what it did or waited for.
     pub step_us: StepTimes,
@@ -72,6 +73,14 @@ pub struct StepTimes {
     pub push: u64,
     /// It waited for other workers.
     pub clock: u64,
+}
+
+/// Reads a number. JSON has none for a loss that is infinite or no number: there it is `null`, and read as no number.
+fn number_or_none<'de, D: Deserializer<'de>>(deserializer: D) -> Result<f64, D::Error> {
+    if deserializer.is_human_readable() {
+        return Ok(Option::deserialize(deserializer)?.unwrap_or(f64::NAN));
+    }
+    f64::deserialize(deserializer)
 }
 
 impl core::ops::AddAssign for TrainingCounts {
