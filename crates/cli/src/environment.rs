@@ -8,6 +8,9 @@ use clap::{ArgAction, Command, Error};
 
 /// Options that no variable stands for: `LIBRA_PLAN` and `LIBRA_SWITCH` are for programs of the front ends, beside which `libra` runs.
 const NOT_IN_ENVIRONMENT: [&str; 3] = ["config", "plan", "switch"];
+/// Commands that ask a controller, and options of theirs for which a variable of the same name is set for the processes that they ask.
+const ASKING: [&str; 2] = ["job", "top"];
+const NOT_FOR_ASKING: [&str; 2] = ["http", "json"];
 
 /// The options of a command line that are from the environment.
 #[derive(Debug, Default)]
@@ -37,8 +40,11 @@ impl Environment {
     ) -> Result<Self, Error> {
         let mut variables = BTreeMap::new();
         let (command, place) = called(cli, typed);
+        let asks = typed.get(1).is_some_and(|name| ASKING.iter().any(|asking| name == asking));
+        let is_left_out =
+            |name: &str| NOT_IN_ENVIRONMENT.contains(&name) || (asks && NOT_FOR_ASKING.contains(&name));
         for option in command.get_arguments().filter(|option| !option.is_hide_set()) {
-            let Some(name) = option.get_long().filter(|name| !NOT_IN_ENVIRONMENT.contains(name)) else {
+            let Some(name) = option.get_long().filter(|name| !is_left_out(name)) else {
                 continue;
             };
             let key = format!("LIBRA_{}", name.to_uppercase().replace('-', "_"));
@@ -116,11 +122,13 @@ mod tests {
             Arg::new("state-dir").long("state-dir"),
             Arg::new("plan").long("plan"),
             Arg::new("quiet").long("quiet").action(ArgAction::SetTrue),
+            Arg::new("http").long("http"),
             Arg::new("leash").long("leash").hide(true),
         ];
         let deep = Command::new("deep").arg(Arg::new("path")).args(options.clone());
         let job = Command::new("job").args(options).subcommand(deep);
-        Command::new("libra").args_override_self(true).subcommand(job)
+        let switch = Command::new("switch").arg(Arg::new("http").long("http"));
+        Command::new("libra").args_override_self(true).subcommands([job, switch])
     }
 
     fn parse(typed: &str, variables: &[(&str, &str)]) -> Result<ArgMatches, Error> {
@@ -156,6 +164,19 @@ mod tests {
         assert!(job.get_one::<String>("plan").is_none() && job.get_one::<String>("leash").is_none());
         assert!(job.get_one::<u16>("workers").is_none() && !job.get_flag("quiet"));
         assert!(parse("libra", &[("LIBRA_WORKERS", "many")]).is_ok());
+    }
+
+    #[test]
+    fn a_variable_of_members_is_none_of_those_who_ask_them() {
+        let variables = [("LIBRA_HTTP", "off")];
+        let http = |typed: &str| {
+            let matches = parse(typed, &variables).unwrap();
+            let (_, command) = matches.subcommand().unwrap();
+            command.get_one::<String>("http").cloned()
+        };
+        assert_eq!(http("libra job"), None);
+        assert_eq!(http("libra switch"), Some("off".to_owned()));
+        assert_eq!(http("libra job --http here:1"), Some("here:1".to_owned()));
     }
 
     #[test]

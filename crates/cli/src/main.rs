@@ -9,6 +9,7 @@
 //!  server, switch, worker                   ──▶ one member, configured by the controller
 //!  profile     ──▶ trains on a sample       ──▶ a plan;      plan show ──▶ what is in it
 //!  doctor      ──▶ facts of this machine and of a path ──▶ findings
+//!  top, job    ──▶ what a controller answers over HTTP ──▶ a screen, a summary; and commands to it
 //!  checkpoint  ──▶ what servers have written, while they run or not ──▶ tables, verdicts, plain files
 //! ```
 //!
@@ -24,10 +25,14 @@ mod config_file;
 mod controller;
 mod doctor;
 mod environment;
+mod figures;
+mod http;
+mod job;
 mod laboratory;
 mod p4;
 mod plan;
 mod profile;
+mod top;
 mod train;
 
 use std::process::ExitCode;
@@ -77,6 +82,10 @@ enum Command {
     Switch(member::SwitchArguments),
     /// Trains on its share of the data
     Worker(member::WorkerArguments),
+    #[command(subcommand)]
+    Job(job::Command),
+    /// Shows a job that runs: its members, their rates and what happens, four times a second
+    Top(top::Arguments),
     /// Examines this machine, and the path to another one
     Doctor(doctor::Arguments),
     /// Makes the token of a cluster over several machines
@@ -111,6 +120,8 @@ fn main() -> ExitCode {
         Command::Server(arguments) => member::run_server(&arguments),
         Command::Switch(arguments) => member::run_switch(&arguments),
         Command::Worker(arguments) => member::run_worker(&arguments),
+        Command::Job(command) => job::run(&command),
+        Command::Top(arguments) => top::run(&arguments),
         Command::Doctor(arguments) => doctor::run(&arguments),
         Command::Token(arguments) => security::run_token(&arguments),
         Command::XdpPass(arguments) => plane::pass(&arguments),

@@ -12,6 +12,7 @@ use libra_client::ClientError;
 use libra_models::TrainError;
 use libra_monitor::HttpError;
 use libra_net::{NodeError, Notice};
+use thiserror::Error as ThisError;
 
 use crate::interrupt;
 
@@ -21,7 +22,7 @@ pub const DONE: u8 = 0;
 pub const FAILED: u8 = 1;
 /// The command line is wrong.
 pub const COMMAND_LINE: u8 = 2;
-/// Start it again: it was terminated by SIGTERM before the job was done, has lost the cluster or not found it in time, or its address is in use.
+/// Start it again: it was terminated by SIGTERM before the job was done, has lost the cluster or not found it in time, its address is in use, or the controller that it asks does not answer.
 pub const AGAIN: u8 = 75;
 /// Interrupted by SIGINT.
 pub const INTERRUPTED: u8 = 130;
@@ -30,6 +31,11 @@ pub const TERMINATED: u8 = 143;
 
 /// The file for the reason.
 static LOG: Mutex<Option<File>> = Mutex::new(None);
+
+/// A process that this one asks does not answer.
+#[derive(Debug, ThisError)]
+#[error("{0}")]
+pub struct Unreachable(pub String);
 
 /// Options of processes that an engine starts, which looks at their end.
 #[derive(Args, Debug, Clone, Default)]
@@ -91,6 +97,7 @@ pub fn end(program: &str, result: Result<()>) -> ExitCode {
 fn code_of(error: &Error) -> u8 {
     let is_transient = error.chain().any(|cause| {
         cause.downcast_ref::<NodeError>().is_some_and(NodeError::is_transient)
+            || cause.is::<Unreachable>()
             || client_error(cause).is_some_and(ClientError::is_transient)
             || cause.downcast_ref::<HttpError>().is_some_and(HttpError::is_in_use)
     });
@@ -138,6 +145,7 @@ mod tests {
         assert_eq!(code_of(&TrainError::Client(lost).into()), AGAIN);
         assert_eq!(code_of(&NodeError::Drained { unsaved: None }.into()), AGAIN);
         assert!(is_drained(&TrainError::Client(ClientError::Drained).into()));
+        assert_eq!(code_of(&Unreachable("no answer".to_owned()).into()), AGAIN);
         assert_eq!(code_of(&anyhow::anyhow!("the data are damaged")), FAILED);
     }
 }

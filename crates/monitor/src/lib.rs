@@ -48,7 +48,7 @@ mod token;
 
 pub use document::{
     Checkpoints, Counts, Document, JobDocument, Kind, Losses, MemberDocument, OwnMember, ProcessDocument,
-    Progress, Totals,
+    Progress, Totals, VERSION,
 };
 pub use events::{Event, EventFile, EventSender, EventsError, EventsTo, Watched};
 pub use server::{HttpError, HttpPort, HttpServer};

@@ -10,8 +10,9 @@ struct Limit {
     max: usize,
 }
 
+/// `cli` has grown by the programs for those who watch a job: `libra job` and `libra top`.
 const LIMITS: &[Limit] =
-    &[Limit { folder: "crates/", max: 62_000 }, Limit { folder: "crates/cli/", max: 2_999 }];
+    &[Limit { folder: "crates/", max: 62_000 }, Limit { folder: "crates/cli/", max: 4_400 }];
 
 /// The production lines of each folder with a limit.
 pub(crate) fn rules(modules: &[Module]) -> Vec<Measured> {

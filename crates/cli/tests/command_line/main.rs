@@ -4,6 +4,8 @@
 
 mod checkpoints;
 mod doctor;
+#[path = "../../src/top/testing.rs"]
+mod documents;
 mod durability;
 mod environment;
 mod exit_codes;
@@ -16,6 +18,7 @@ mod process;
 mod refusals;
 mod security;
 mod shards;
+mod watching;
 
 /// The program under test.
 const PROGRAM: &str = env!("CARGO_BIN_EXE_libra");
