@@ -109,6 +109,8 @@ pub enum Mutant {
     OldAddressCalled,
     /// In the roles: the share of a worker that is away for a moment is given to another.
     ShareGivenTwice,
+    /// In the roles: a worker makes packets of the length of the job before it knows that they come through.
+    PathTakenForWide,
 }
 
 impl Mutant {
@@ -116,7 +118,7 @@ impl Mutant {
     pub const OF_DATA_PLANE: &[Self] = Self::ALL.split_at(Self::CommitAppliedTwice as usize).0;
 
     /// Every bug, in the order of their bits.
-    pub const ALL: [Self; 46] = [
+    pub const ALL: [Self; 47] = [
         Self::NoDedup,
         Self::GenerationNotChecked,
         Self::FlipInTheMiddle,
@@ -163,6 +165,7 @@ impl Mutant {
         Self::DrainedBeforeSaved,
         Self::OldAddressCalled,
         Self::ShareGivenTwice,
+        Self::PathTakenForWide,
     ];
 
     /// The name to type on a command line. [`Display`](fmt::Display) writes the same.
@@ -215,6 +218,7 @@ impl Mutant {
             Self::DrainedBeforeSaved => "drained-before-saved",
             Self::OldAddressCalled => "old-address-called",
             Self::ShareGivenTwice => "share-given-twice",
+            Self::PathTakenForWide => "path-taken-for-wide",
         }
     }
 

@@ -75,6 +75,8 @@ pub struct HotPath {
     pub round_time_max: Duration,
     /// Entries in a packet, at most. 240 fill an Ethernet frame: 20 IP + 8 UDP + 30 header + 240 x 6 bytes = 1,498.
     pub entries_max: u8,
+    /// True if a worker puts fewer in its packets on a path that lets no longer ones through; else such a path ends the job (rule T20).
+    pub adapts_to_paths: bool,
     /// Lanes of regions: 1, unless a switch wires each place of a packet to a register of its own. Then a packet has an entry for each
     /// lane, so that `entries_max` is the same (rule W13).
     pub lanes: u8,
@@ -109,6 +111,7 @@ impl HotPath {
             pushes_per_round: u32::from(workers),
             round_time_max: Duration::from_millis(20),
             entries_max: 240,
+            adapts_to_paths: false,
             lanes: 1,
             cells_max: CELLS_MAX,
             packets_in_flight_max: PACKETS_IN_FLIGHT_MAX,
@@ -138,7 +141,7 @@ impl HotPath {
     }
 
     fn check(&self) -> Result<(), String> {
-        let Self { lanes, entries_max, flow_packets_max, .. } = *self;
+        let Self { lanes, entries_max, adapts_to_paths, flow_packets_max, .. } = *self;
         if !(1..=FLOW_PACKETS_MAX).contains(&flow_packets_max) {
             return Err(format!(
                 "flows have {flow_packets_max} packets, and must have 1 to {FLOW_PACKETS_MAX}"
@@ -150,6 +153,11 @@ impl HotPath {
         if lanes > 1 && entries_max != lanes {
             return Err(format!(
                 "packets hold up to {entries_max} entries, and regions have {lanes} lanes: beyond one lane both must be the same"
+            ));
+        }
+        if lanes > 1 && adapts_to_paths {
+            return Err(format!(
+                "packets with an entry for each of {lanes} lanes cannot be shorter where a path needs it"
             ));
         }
         Ok(())

@@ -128,6 +128,7 @@ pub use switch::{
 };
 pub use time::Instant;
 pub use transport::flow::FLOW_PACKETS_MAX;
+pub use transport::probes::is_length_probe;
 pub use values::{UnknownFormat, ValueFormat, Values};
 pub use worker::{AssignedRows, Level, Worker, WorkerCommand, WorkerEvent};
 

@@ -71,6 +71,11 @@ impl Packet {
         set_tag(header, tags.tag(Direction::Up, header, since, hash));
     }
 
+    /// Returns true if it waits to be sent, or for an answer.
+    pub(super) const fn is_open(&self) -> bool {
+        matches!(self.state, State::Queued | State::InFlight)
+    }
+
     /// Returns true if an answer to it could be no copy of an earlier one (rule T17).
     pub(super) const fn is_sole(&self) -> bool {
         self.transmissions == 1 && !self.is_refused
@@ -206,8 +211,7 @@ impl Flow {
     /// The packet of this number, if it was sent and is not answered (rule T11). A switch that goes on from the contents of a round may name what it was not
     /// sent.
     fn unanswered(&mut self, seq: u32) -> Option<&mut Packet> {
-        let open = |packet: &&mut Packet| matches!(packet.state, State::Queued | State::InFlight);
-        self.packet(seq).filter(open).filter(|packet| packet.sent.order > 0)
+        self.packet(seq).filter(|packet| packet.is_open()).filter(|packet| packet.sent.order > 0)
     }
 
     /// Marks a packet as taken by a round. Returns what it carried, if this is news.

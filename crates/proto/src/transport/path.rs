@@ -4,7 +4,7 @@ use core::net::SocketAddr;
 use core::time::Duration;
 use std::collections::VecDeque;
 
-use libra_dataplane::{Direction, Flags, HEADER_BYTES, Header, Kind, WINDOW};
+use libra_dataplane::{Direction, Flags, Header, Kind, WINDOW, packet_bytes};
 
 mod answers;
 
@@ -14,6 +14,7 @@ use super::bounds::Bounds;
 use super::congestion_window::CongestionWindow;
 use super::flow::{self, Flow, PacketRows, State};
 use super::outage::Outage;
+use super::path_length::{PathLength, SHORT};
 use super::probe_backoff::PROBE_INTERVAL;
 use super::region::{FlowKind, PacketRef, RegionFlows};
 use super::rtt::Rtt;
@@ -26,6 +27,8 @@ use crate::time::Instant;
 /// An answer to what was sent longer ago is no evidence of `durable`: 2^15 rounds take 13 s, and serial numbers that are further apart
 /// compare wrongly (rules E1, T17).
 const FRESH_FOR: Duration = Duration::from_secs(10);
+/// Transmissions of a packet after which its length is suspected: at least half a second.
+const SUSPECT_AFTER: u32 = 8;
 
 /// The header fields that all packets of a worker share.
 #[derive(Debug, Clone, Copy)]
@@ -65,6 +68,9 @@ pub(crate) struct Path {
     pub(crate) expedited: bool,
     /// Regions that are to be sent a probe.
     probes: Vec<u8>,
+    pub(crate) length: PathLength,
+    /// Time for which a packet has been longer than what comes through.
+    overlong: Outage,
     spare: Vec<Vec<u8>>,
     /// Counters of this path: `packets`, `retransmits`, `refused` and `dropped`.
     pub(crate) statistics: WorkerStatistics,
@@ -91,6 +97,8 @@ impl Path {
             backed_off_at: Instant::ZERO,
             expedited: false,
             probes: Vec::new(),
+            length: PathLength::given(),
+            overlong: Outage::default(),
             spare: Vec::new(),
             statistics: WorkerStatistics::default(),
         }
@@ -99,6 +107,11 @@ impl Path {
     /// The same with tags.
     pub(crate) fn with_tags(self, tags: Option<PathTags>) -> Self {
         Self { tags, ..self }
+    }
+
+    /// The same, whose length is to be found.
+    pub(crate) fn with_length(self, length: PathLength) -> Self {
+        Self { length, ..self }
     }
 
     pub(crate) fn address(&self) -> SocketAddr {
@@ -242,6 +255,26 @@ impl Path {
         self.outage.is_too_long(now)
     }
 
+    /// Returns true if packets have been too long for it for too long, likewise (rule T20). They had their numbers before its length was known.
+    pub(crate) fn take_overlong(&mut self, now: Instant) -> bool {
+        if self.length.is_reduced() && self.has_overlong() {
+            self.overlong.begin(now);
+        } else {
+            self.overlong.end();
+        }
+        self.overlong.is_too_long(now)
+    }
+
+    fn has_overlong(&mut self) -> bool {
+        let bytes_max = packet_bytes(self.length.usable());
+        let mut flows =
+            self.regions.iter_mut().flatten().flat_map(|flows| [&mut flows.push, &mut flows.pull]);
+        flows.any(|flow| {
+            let mut open = flow.needed().filter(|(_, packet)| packet.is_open());
+            open.any(|(_, packet)| packet.bytes.len() > bytes_max)
+        })
+    }
+
     /// Returns true if anything is open that an answer would end. An answer that is not fresh may have ended the last of it.
     fn is_owed_an_answer(&self) -> bool {
         let mut flows = self.regions.iter().flatten();
@@ -273,6 +306,7 @@ impl Path {
             self.window.on_timeout(now);
         }
         self.probe(now);
+        self.length.handle_timeout(now);
     }
 
     /// Queues again what answers have shown to be lost. They make room for other packets, too, and all leave in one run.
@@ -297,6 +331,9 @@ impl Path {
         let is_fast_retransmit = flows.sent_packets.has_later_ack(transmission);
         let packet = flows.in_flight(transmission, reference)?;
         (packet.is_fast_retransmit, packet.is_probe) = (is_fast_retransmit, false);
+        if packet.transmissions >= SUSPECT_AFTER && packet.bytes.len() <= packet_bytes(self.length.usable()) {
+            self.length.suspect();
+        }
         self.send_again(reference);
         Some(transmission)
     }
@@ -329,10 +366,10 @@ impl Path {
         }
         // Packets that were sent twice have no fresh answer: refused again and again, they would look unanswered.
         if self.outage.is_due(now)
-            && let Some((index, _)) = (0..=u8::MAX).zip(&self.regions).find(|(_, flows)| flows.is_some())
-            && !self.probes.contains(&index)
+            && let Some(region) = self.first_region()
+            && !self.probes.contains(&region)
         {
-            self.probes.push(index);
+            self.probes.push(region);
         }
     }
 
@@ -342,20 +379,13 @@ impl Path {
             let oldest = flows.sent_packets.front();
             [oldest.map(|(sent, _)| flows.sent_packets.deadline(sent, &self.rtt)), flows.probe_at]
         });
-        regions.chain([refused]).flatten().min()
+        regions.chain([refused, self.length.poll_timeout()]).flatten().min()
     }
 
     /// Sends what the window allows; pulls first, as operations wait for them (rules T3, T12).
     pub(crate) fn poll_transmit(&mut self, now: Instant, outgoing: &mut Outgoing) {
         while let Some(region) = self.probes.pop() {
-            let Some(Some(flows)) = self.regions.get_mut(usize::from(region)) else { continue };
-            let (view, since, seq) = (flows.view_on_wire(), flows.view, flows.probes.send(now, FRESH_FOR));
-            let mut bytes = [0; HEADER_BYTES];
-            Header { view, ..self.header(Kind::Pull, region, seq) }.emit(&mut bytes);
-            if let Some(tags) = &self.tags {
-                tags.tags().sign(Direction::Up, &mut bytes, since);
-            }
-            outgoing.push(self.address, &bytes);
+            self.send_probe(now, region, 0, outgoing);
         }
         self.take_fast_losses();
         for kind in [FlowKind::Pull, FlowKind::Push] {
@@ -370,6 +400,38 @@ impl Path {
         if self.in_flight >= self.window.packets() {
             self.window.on_full();
         }
+        if !outgoing.is_full() {
+            self.probe_length(now, outgoing);
+        }
+    }
+
+    /// Sends a short probe and a long one, if they are due (rule T19). The long one comes last: it is in no run with packets that fit.
+    fn probe_length(&mut self, now: Instant, outgoing: &mut Outgoing) {
+        if let Some(region) = self.first_region()
+            && let Some(entries) = self.length.take_due()
+            && let Some(short) = self.send_probe(now, region, SHORT, outgoing)
+        {
+            self.length.asked(region, short);
+            self.send_probe(now, region, entries, outgoing);
+        }
+    }
+
+    fn first_region(&self) -> Option<u8> {
+        (0..=u8::MAX).zip(&self.regions).find(|(_, flows)| flows.is_some()).map(|(region, _)| region)
+    }
+
+    /// Sends a request that changes nothing, for cell 0 as often as it has entries. Returns its number.
+    fn send_probe(&mut self, now: Instant, region: u8, entries: u8, outgoing: &mut Outgoing) -> Option<u32> {
+        let flows = self.regions.get_mut(usize::from(region))?.as_mut()?;
+        let (view, since, seq) = (flows.view_on_wire(), flows.view, flows.probes.send(now, FRESH_FOR));
+        let mut bytes = [0; packet_bytes(u8::MAX)];
+        let bytes = &mut bytes[..packet_bytes(entries)];
+        Header { view, entries, ..self.header(Kind::Pull, region, seq) }.emit(bytes);
+        if let Some(tags) = &self.tags {
+            tags.tags().sign(Direction::Up, bytes, since);
+        }
+        outgoing.push(self.address, bytes);
+        Some(seq)
     }
 
     /// Sends one packet, if it still waits for that. `false` means that its flow may not send it yet.

@@ -3,12 +3,19 @@
 use core::time::Duration;
 use std::collections::VecDeque;
 
-use libra_dataplane::SEQ_MAX;
+use libra_dataplane::{Header, Kind, SEQ_MAX};
 
 use crate::time::Instant;
 
 /// Probes have this number and those above it, which no flow uses. Planes do not look at the number of a `PULL` without entries.
 pub(super) const PROBES_BEGIN: u32 = 1 << 31;
+
+/// Returns true if a datagram is a probe of the length of its path (rule T19): it may be too long for it.
+#[must_use]
+pub fn is_length_probe(datagram: &[u8]) -> bool {
+    Header::parse_without_entries(datagram)
+        .is_ok_and(|header| header.kind == Kind::Pull && header.entries > 0 && header.seq >= PROBES_BEGIN)
+}
 
 /// The probes of a region that may still be answered. Each has a number of its own, so that the answer to one is no answer to
 /// another (rule T17).

@@ -4,7 +4,7 @@ use core::net::SocketAddr;
 use std::collections::BTreeMap;
 
 use libra_dataplane::{Flags, Header, Kind, PacketWriter, packet_bytes};
-use libra_plan::{Placement, Plan};
+use libra_plan::{Placement, Plan, RegionLayout};
 
 use super::lanes::{LaneEntries, Lanes, OpenPackets};
 use super::quantize::{Entries, Quantization};
@@ -20,10 +20,14 @@ use crate::time::Instant;
 use crate::transport::bounds::Bounds;
 use crate::transport::flow::{self, Flow, PacketRows};
 use crate::transport::path::{Identity, Path};
+use crate::transport::path_length::PathLength;
 use crate::transport::region::RegionFlows;
 
 /// Packets in one replay, at most: about a megabyte.
 pub(crate) const REPLAY_PACKETS_MAX: usize = 512;
+
+/// Reports of switches to which packets are too long after which the job ends. Three give one switch up.
+const OVERLONG_REPORTS_MAX: u32 = 30;
 
 /// Everything a worker keeps for the rows that switches hold.
 #[derive(Debug, Clone)]
@@ -40,6 +44,12 @@ pub(crate) struct HotClient {
     parked: BTreeMap<u8, RegionFlows>,
     quantization: Quantization,
     entries_max: u8,
+    /// Entries of the longest packet that there can be.
+    longest: u8,
+    /// True if packets are as long as their paths allow.
+    adapts_to_paths: bool,
+    /// Reports of switches to which packets are too long that were numbered before that was known.
+    overlong_reports: u32,
     /// Packing of rows if there is more than one lane.
     lanes: Option<Lanes>,
     /// The rows of the packet at hand.
@@ -72,6 +82,9 @@ impl HotClient {
                 .collect(),
             quantization: Quantization::new(cluster.hot_path.arithmetic, plan.bound(), placement),
             entries_max: cluster.hot_path.entries_max,
+            longest: longest_packet(regions, cluster.hot_path.entries_max),
+            adapts_to_paths: cluster.hot_path.adapts_to_paths,
+            overlong_reports: 0,
             lanes: (cluster.hot_path.lanes > 1).then(|| Lanes::new(cluster.hot_path.lanes, placement)),
             packet_rows: Vec::new(),
             expedited: false,
@@ -98,10 +111,16 @@ impl HotClient {
             }
             let place = ownership.owner.and_then(|owner| Some((owner, *view.switches.get(&owner)?)));
             if let Some((owner, address)) = place {
+                let length = match self.lanes {
+                    // A packet of another length is none there.
+                    Some(_) => PathLength::given(),
+                    None => PathLength::new(self.longest, self.adapts_to_paths),
+                };
                 let path = self.paths.entry(owner);
                 let tags = || view.paths.get(&owner).and_then(|secrets| secrets.tags(self.tags));
-                let path =
-                    path.or_insert_with(|| Path::new(address, self.identity, self.bounds).with_tags(tags()));
+                let path = path.or_insert_with(|| {
+                    Path::new(address, self.identity, self.bounds).with_tags(tags()).with_length(length)
+                });
                 path.expedited = self.expedited;
                 path.put(region, flows, ownership.view_id);
             } else {
@@ -158,11 +177,34 @@ impl HotClient {
         self.paths.values_mut().find(|path| path.address() == address)
     }
 
-    /// The switches that have owed an answer for too long.
+    /// The switches that have owed an answer for too long, or have not been sent what is too long for the path to them (rule T20).
     pub(crate) fn take_unreachable(&mut self, now: Instant) -> Vec<u16> {
-        let silent =
-            self.paths.iter_mut().filter_map(|(switch, path)| path.take_unreachable(now).then_some(*switch));
-        silent.collect()
+        let mut unreachable = Vec::new();
+        for (switch, path) in &mut self.paths {
+            let (is_silent, is_overlong) = (path.take_unreachable(now), path.take_overlong(now));
+            self.overlong_reports += u32::from(is_overlong);
+            if is_silent || is_overlong {
+                unreachable.push(*switch);
+            }
+        }
+        unreachable
+    }
+
+    /// Returns the reason, for a person, why the job cannot go on, if a path does not let its packets through (rule T20).
+    pub(crate) fn narrow_path(&self) -> Option<String> {
+        if self.adapts_to_paths && self.overlong_reports < OVERLONG_REPORTS_MAX {
+            return None;
+        }
+        self.paths.values().find_map(|path| {
+            let (to, (passes, fails)) = (path.address(), path.length.too_short()?);
+            let headers = if to.is_ipv6() { 40 + 8 } else { 20 + 8 };
+            let (passes, fails) = (headers + packet_bytes(passes), headers + packet_bytes(fails));
+            Some(format!(
+                "packets of {passes} bytes come through to {} and back, those of {fails} bytes do not: \
+                 give the controller (or `libra train`) --mtu {passes} or --mtu auto",
+                to.ip()
+            ))
+        })
     }
 
     pub(crate) fn paths(&mut self) -> impl Iterator<Item = &mut Path> {
@@ -301,6 +343,16 @@ impl HotClient {
     }
 }
 
+/// Entries of the longest packet of rows of these regions: rows are whole.
+fn longest_packet(regions: &[RegionLayout], entries_max: u8) -> u8 {
+    let of_region = |layout: &RegionLayout| {
+        let most = u32::from(entries_max).min(layout.slots.into());
+        layout.width.map_or(most, |width| most - most % width.max(1))
+    };
+    let longest = regions.iter().map(of_region).max().unwrap_or(0);
+    u8::try_from(longest).expect("it is no more than a packet holds")
+}
+
 /// A push as switches see it.
 #[derive(Debug)]
 pub(crate) struct HotPush<'p> {
@@ -351,9 +403,20 @@ impl Packer<'_> {
         let mut next = None;
         // The region of the packet before, if that was not the last of its region.
         let mut unfinished = None;
-        while let Some((region, listed)) = match &mut open {
-            Some(open) => open.next_packet(&mut hot_rows, &mut next, rows).map(|region| (region, None)),
-            None => hot_rows.next_packet(entries_max).map(|(region, listed)| (region, Some(listed))),
+        while let Some((region, listed, is_too_wide)) = match &mut open {
+            Some(open) => {
+                let region = open.next_packet(&mut hot_rows, &mut next, rows);
+                region.map(|region| (region, None, false))
+            }
+            None => hot_rows.peek().and_then(|HotRow { place, .. }| {
+                let path = ownerships[usize::from(place.region)].owner.and_then(|owner| paths.get(&owner));
+                let room = path.map_or(entries_max, |path| path.length.usable().min(entries_max));
+                let width =
+                    u8::try_from(place.width).expect("a row of a hot table is no wider than a packet");
+                // A row that is too wide for its path comes alone, and goes to its shard (rule T20).
+                let (region, listed) = hot_rows.next_packet(room.max(width))?;
+                Some((region, Some(listed), width > room))
+            }),
         } {
             let contents = match listed {
                 Some(positions) => hot_rows.at(positions),
@@ -372,14 +435,19 @@ impl Packer<'_> {
             let (header, mut bytes) = path.begin(region, kind);
             bytes.resize(packet_bytes(entries_max), 0);
             let mut packet = PacketWriter::new(Header { flags, ..header }, &mut bytes);
-            let written = write(region, contents, &mut packet, demote);
+            let written = if is_too_wide {
+                contents.for_each(&mut *demote);
+                0
+            } else {
+                write(region, contents, &mut packet, demote)
+            };
             let is_of_region = |row: &HotRow| row.place.region == region;
             let more_come =
                 others_are_open || next.or_else(|| hot_rows.peek()).as_ref().is_some_and(is_of_region);
             let is_last = kind == Kind::Push && !more_come;
             if written == 0 {
                 path.give_back(bytes);
-                // All the others were too large, and the packet before is the last after all.
+                // All the others were too large or too wide, and the packet before is the last after all.
                 if is_last && unfinished == Some(region) {
                     path.flag_newest_push(region, Flags::LAST);
                 }

@@ -478,6 +478,9 @@ impl Role for Worker {
             }
         }
         if self.membership.is_heartbeat_due(now) {
+            if let Some(reason) = self.session.as_ref().and_then(Session::narrow_path) {
+                self.abort(&reason);
+            }
             self.membership.heartbeat(now, Statistics::Worker(self.statistics()));
         }
     }

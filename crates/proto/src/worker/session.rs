@@ -459,6 +459,11 @@ impl Session {
         self.hot.as_mut().map(|hot| hot.take_unreachable(now)).unwrap_or_default()
     }
 
+    /// Returns the reason why a path ends the job, if one does.
+    pub(super) fn narrow_path(&self) -> Option<String> {
+        self.hot.as_ref().and_then(HotClient::narrow_path)
+    }
+
     pub(super) fn poll_timeout(&self) -> Option<Instant> {
         self.hot.as_ref().and_then(HotClient::poll_timeout)
     }

@@ -295,6 +295,11 @@ fn a_plan_that_does_not_fit_ends_the_job_before_it_begins() {
             "packets hold up to 9 entries, and regions have 16 lanes: beyond one lane both must be the same",
         ),
         (rows((60, 3)).tables(), HotPath { lanes: 0, ..small() }, "regions have no lanes"),
+        (
+            rows((60, 3)).tables(),
+            HotPath { adapts_to_paths: true, ..small().with_lanes(16) },
+            "packets with an entry for each of 16 lanes cannot be shorter",
+        ),
     ];
     for (tables, hot_path, expected) in cases {
         let config = HarnessConfig { tables, hot_path, ..HarnessConfig::small(1, 1, 1) };

@@ -111,6 +111,7 @@ impl Path {
                 }
             }
             Kind::Pull if values && header.seq >= PROBES_BEGIN => {
+                self.length.answered(header.region, header.seq, header.entries);
                 let is_fresh = self.answers_probe(now, &header);
                 standing = Standing { is_news: is_fresh, is_fresh };
             }

@@ -1,4 +1,4 @@
-//! As many regions as there can be.
+//! As many regions as there can be, and the longest packets.
 
 use core::net::SocketAddr;
 
@@ -29,4 +29,14 @@ fn a_worker_has_as_many_regions_as_a_plan_may_have() {
         let frontiers = client.frontiers();
         assert_eq!((frontiers.len() as u64, client.is_durable(&frontiers)), (regions, true));
     }
+}
+
+#[test]
+fn the_longest_packet_is_one_of_whole_rows() {
+    let of = |slots, width| RegionLayout { region: 0, shard: 0, rows: Vec::new(), slots, width };
+    let longest = |regions: &[RegionLayout]| longest_packet(regions, 240);
+    assert_eq!(longest(&[of(3000, Some(32))]), 224);
+    assert_eq!(longest(&[of(3000, Some(32)), of(3000, Some(16))]), 240);
+    assert_eq!(longest(&[of(96, Some(32))]), 96, "no more rows than there are");
+    assert_eq!(longest(&[of(3000, None)]), 240);
 }
