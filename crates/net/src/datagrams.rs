@@ -5,7 +5,7 @@ use std::io::{self, ErrorKind, IoSliceMut};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, UdpSocket};
 
 use libra_proto::turn::{RECEIVED_RUNS_MAX, RUN_DATAGRAMS_MAX};
-use libra_proto::{DatagramRun, Instant, Outgoing};
+use libra_proto::{DatagramRun, Instant, Outgoing, is_length_probe};
 use quinn_udp::{BATCH_SIZE, RecvMeta, Transmit, UdpSockRef, UdpSocketState};
 use rustix::net::sockopt::set_socket_recv_buffer_size_force;
 use tokio::io::Interest;
@@ -46,6 +46,8 @@ struct PathReports {
     until: Option<Instant>,
     /// A link that is too narrow, and the router before it.
     narrow: Option<(Option<IpAddr>, u32)>,
+    /// Bytes of the longest IP packet that must come through. A probe of the length of a path need not: its sender learns what does.
+    needed: u32,
 }
 
 impl PathReports {
@@ -60,11 +62,20 @@ impl PathReports {
         any
     }
 
+    /// A run is about to be sent, whose longest datagram is this one.
+    fn note(&mut self, to: SocketAddr, datagram: &[u8]) {
+        let headers = if to.is_ipv6() { 40 + 8 } else { 20 + 8 };
+        let bytes = u32::try_from(headers + datagram.len()).unwrap_or(u32::MAX);
+        if bytes > self.needed && !is_length_probe(datagram) {
+            self.needed = bytes;
+        }
+    }
+
     /// Returns the error of a path that is too narrow for packets of the hot path.
     fn check(&mut self, now: Instant) -> io::Result<()> {
         let until = *self.until.get_or_insert(now + PATH_WATCH);
         match self.narrow.take() {
-            Some((router, mtu)) if now < until => {
+            Some((router, mtu)) if now < until && mtu < self.needed => {
                 let router = router.map_or_else(|| "a router".to_owned(), |router| router.to_string());
                 let text = format!(
                     "{router} lets {mtu} bytes through: give the controller (or `libra train`) --mtu {mtu}"
@@ -204,6 +215,8 @@ impl DatagramSocket {
         let (mut start, mut reported) = (0, 0);
         while let Some(run) = outgoing.run_at(start, self.run_datagrams_max()) {
             let DatagramRun { to: destination, bytes: contents, stride: segment, end } = run;
+            let longest = &contents[..segment.min(contents.len())];
+            self.path.note(destination, longest);
             let transmit =
                 Transmit { destination, ecn: None, contents, segment_size: Some(segment), src_ip: None };
             loop {
@@ -214,7 +227,9 @@ impl DatagramSocket {
                     // It is about something that was sent before.
                     Err(_) if reported < REPORTED_MAX && path.take(state, socket.get_ref()) => reported += 1,
                     // It will not fit, even if it is sent again.
-                    Err(error) if error.raw_os_error() == Some(libc::EMSGSIZE) => {
+                    Err(error)
+                        if error.raw_os_error() == Some(libc::EMSGSIZE) && !is_length_probe(longest) =>
+                    {
                         let text = format!(
                             "packets of {segment} bytes do not fit the MTU towards {destination}: {TOO_LONG}"
                         );
@@ -306,6 +321,8 @@ fn takes_long_runs() -> bool {
 mod tests {
     use core::ops::Range;
 
+    use libra_dataplane::{Header, Kind, packet_bytes};
+
     use super::*;
 
     /// The datagrams `numbers`, as they arrive in runs. The first two bytes of each are its number.
@@ -376,7 +393,7 @@ mod tests {
     fn a_narrow_link_is_told_with_the_mtu_that_fits() {
         let narrow = Some((Some(IpAddr::from([10, 0, 3, 7])), 1400));
         let at = |seconds| Instant::ZERO + Duration::from_secs(seconds);
-        let mut path = PathReports { until: None, narrow };
+        let mut path = PathReports { until: None, narrow, needed: 1500 };
         let error = path.check(at(100)).unwrap_err().to_string();
         assert!(
             error.starts_with("10.0.3.7 lets 1400 bytes through") && error.ends_with("--mtu 1400"),
@@ -385,6 +402,26 @@ mod tests {
         assert!(path.check(at(101)).is_ok(), "it is told once");
         path.narrow = narrow;
         assert!(path.check(at(110)).is_ok(), "packets have passed by then");
+    }
+
+    // rule T19
+    #[test]
+    fn a_probe_that_is_too_long_is_no_error() {
+        let destination = SocketAddr::from(([10, 0, 3, 7], 4000));
+        let packet = |seq, entries| {
+            let mut bytes = vec![0; packet_bytes(entries)];
+            Header { seq, entries, ..Header::of_kind(Kind::Pull) }.emit(&mut bytes);
+            bytes
+        };
+        let mut path = PathReports { narrow: Some((None, 1400)), ..PathReports::default() };
+        path.note(destination, &packet(1 << 31, 240));
+        assert!(path.check(Instant::ZERO).is_ok());
+        path.narrow = Some((None, 1400));
+        path.note(destination, &packet(1 << 30, 223));
+        assert!(path.check(Instant::ZERO).is_ok(), "packets are shorter");
+        path.narrow = Some((None, 1400));
+        path.note(destination, &packet(1 << 30, 224));
+        assert!(path.check(Instant::ZERO).is_err());
     }
 
     #[tokio::test]
