@@ -1,6 +1,7 @@
 //! Options that several subcommands share.
 
 use std::path::{Path, PathBuf};
+use std::str::FromStr;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -12,6 +13,7 @@ use libra_models::{ModelKind, TrainConfig, Workload};
 use libra_net::FaultRates;
 use libra_plan::{Budget, DEFAULT_C, DEFAULT_HEADROOM_BITS, DEFAULT_P, FOLDS, Plan, SLOT_BYTES};
 use libra_proto::{ArithmeticMode, ColdPath, Durability, Load, ValueFormat};
+use serde::Serialize;
 
 use crate::job_directory::JobDirectory;
 use crate::models::ModelOptions;
@@ -164,6 +166,42 @@ impl SampleArguments {
     }
 }
 
+/// Length of IP packets between workers and switches.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Mtu {
+    /// As long as each path allows, up to what Ethernet has.
+    Auto,
+    /// This many bytes at most.
+    #[serde(untagged)]
+    Bytes(u16),
+}
+
+impl Mtu {
+    /// The fewest bytes that may be given.
+    const LEAST: u16 = 256;
+
+    /// Bytes of the longest packet.
+    pub fn bytes_max(self) -> u16 {
+        match self {
+            Self::Bytes(bytes) => bytes,
+            Self::Auto => 1500,
+        }
+    }
+}
+
+impl FromStr for Mtu {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        if text == "auto" {
+            return Ok(Self::Auto);
+        }
+        let bytes = text.parse().ok().filter(|bytes| *bytes >= Self::LEAST);
+        bytes.map(Self::Bytes).ok_or_else(|| format!("expected auto, or {} to {}", Self::LEAST, u16::MAX))
+    }
+}
+
 /// Settings of the hot path.
 #[derive(Args, Debug, Clone)]
 pub struct HotPathArguments {
@@ -177,9 +215,10 @@ pub struct HotPathArguments {
     /// Pushes after which a switch ends a round; without it as many as there are workers
     #[arg(long, alias = "pushes-per-epoch", value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     pub pushes_per_round: Option<u32>,
-    /// Largest IP packet that the network between workers and switches lets through, in bytes
-    #[arg(long, value_name = "BYTES", default_value_t = 1500, value_parser = clap::value_parser!(u16).range(256..))]
-    pub mtu: u16,
+    /// Largest IP packet that the network between workers and switches lets through, in bytes: a path with less ends the job. Or auto: up to
+    /// 1,500, and a worker makes its packets shorter where a path to a switch needs it
+    #[arg(long, value_name = "BYTES", default_value = "1500")]
+    pub mtu: Mtu,
     /// Lanes of a switch. One of hardware wires each place of a packet to a register: then take as many as it has registers, 16 on a
     /// Tofino. A packet has a value for each lane, and a hot row no more values. In software 1 is fastest; --plane xdp has no more
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u8).range(1..))]

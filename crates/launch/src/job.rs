@@ -14,7 +14,7 @@ use libra_models::{TrainConfig, Workload};
 use serde_json::{Value, json};
 
 use crate::arguments::{
-    ColdPathArguments, DurabilityArguments, HotPathArguments, SampleArguments, TrainingArguments, clear,
+    ColdPathArguments, DurabilityArguments, HotPathArguments, Mtu, SampleArguments, TrainingArguments, clear,
     read_plan,
 };
 use crate::counts::Counts;
@@ -242,7 +242,7 @@ impl Job {
             let (why, larger) = if hot.lanes > 1 {
                 (format!("with {} lanes", hot.lanes), "more --lanes")
             } else {
-                (format!("at an MTU of {}", hot.mtu), "a larger --mtu")
+                (format!("at an MTU of {}", hot.mtu.bytes_max()), "a larger --mtu")
             };
             bail!(
                 "a row of table \"{}\" of {} has {} values, a packet to a switch holds {entries} {why}: \
@@ -294,11 +294,18 @@ fn hot_path(
     // The cluster talks as it reaches its controller; then comes UDP.
     let headers_bytes = if controller.is_ipv6() { 40 + 8 } else { 20 + 8 };
     let HotPathArguments { mtu, lanes, .. } = *arguments;
-    let entries_max = entries_in(usize::from(mtu) - headers_bytes);
+    if mtu == Mtu::Auto && lanes > 1 {
+        bail!(
+            "--mtu auto: with --lanes {lanes} all packets have one value for each lane, and none can be shorter: \
+             give --mtu the bytes that the network lets through"
+        );
+    }
+    let bytes_max = mtu.bytes_max();
+    let entries_max = entries_in(usize::from(bytes_max) - headers_bytes);
     if lanes > entries_max {
         let bytes = headers_bytes + packet_bytes(lanes);
         bail!(
-            "--lanes {lanes}: its packets have {bytes} bytes, and --mtu {mtu} lets {entries_max} lanes through: \
+            "--lanes {lanes}: its packets have {bytes} bytes, and --mtu {bytes_max} lets {entries_max} lanes through: \
              take fewer lanes or, if the network has it, a larger --mtu"
         );
     }
@@ -307,6 +314,7 @@ fn hot_path(
         pushes_per_round: arguments.pushes_per_round.unwrap_or(standard.pushes_per_round),
         round_time_max: arguments.round_ms.map_or_else(|| round_time(mode, workers), Duration::from_millis),
         entries_max,
+        adapts_to_paths: mtu == Mtu::Auto,
         cells_max: arguments.register_size,
         ..standard
     };

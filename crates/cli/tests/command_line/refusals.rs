@@ -45,6 +45,9 @@ fn every_bad_input_gets_one_clear_line() {
         &["--lanes 250", "1558 bytes", "--mtu 1500", "240 lanes", "larger --mtu"],
     );
 
+    assert_refused(&["train", "--mtu", "100"], 2, &["--mtu", "auto, or 256 to 65535"]);
+    assert_refused(&["train", "--mtu", "auto", "--lanes", "16"], 1, &["--mtu auto", "--lanes 16"]);
+
     let broken = TempDir::new().unwrap();
     let broken_data = tiny_data(broken.path());
     let train = broken.path().join("tiny.train.pairs.tsv");
