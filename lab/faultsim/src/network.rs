@@ -83,6 +83,8 @@ pub struct NetworkCounts {
     pub queue_full: u64,
     /// Lost in a partition, or sent to an address without a host.
     pub unreachable: u64,
+    /// Lost because they are too long for the link.
+    pub too_long: u64,
     /// Doubled.
     pub duplicated: u64,
     /// Delayed so that others overtake.
@@ -116,6 +118,8 @@ struct Direction {
     asked_at: Instant,
     /// Number of partitions between the two.
     blocked: u32,
+    /// Bytes of the longest datagrams that come through, if there is a bound.
+    bytes_max: Option<usize>,
 }
 
 /// The links between all hosts.
@@ -184,6 +188,11 @@ impl Network {
         *blocked = blocked.saturating_sub(1);
     }
 
+    /// Datagrams of `from` to `to` that have more bytes are lost, and nothing says so.
+    pub fn narrow(&mut self, from: Host, to: Host, bytes_max: usize) {
+        self.directions[from][to].bytes_max = Some(bytes_max);
+    }
+
     /// True if datagrams of `from` reach `to`.
     pub fn reaches(&self, from: Host, to: Host) -> bool {
         self.directions[from][to].blocked == 0
@@ -218,6 +227,10 @@ impl Network {
         self.counts.datagrams += 1;
         if !self.reaches(from, to) {
             self.counts.unreachable += 1;
+            return;
+        }
+        if self.directions[from][to].bytes_max.is_some_and(|bytes_max| bytes > bytes_max) {
+            self.counts.too_long += 1;
             return;
         }
         let quality = self.quality_between(from, to);
@@ -396,6 +409,16 @@ mod tests {
         network.heal(0, 1);
         assert_eq!(send(&mut network, 10).len(), 10);
         assert_eq!(network.counts().unreachable, 10);
+    }
+
+    #[test]
+    fn a_narrow_link_drops_what_is_too_long_one_way() {
+        let mut network = network(Quality::GOOD);
+        network.narrow(0, 1, 99);
+        assert_eq!((send(&mut network, 10), network.counts().too_long), (Vec::new(), 10));
+        network.narrow(0, 1, 100);
+        network.narrow(1, 0, 99);
+        assert_eq!(send(&mut network, 10).len(), 10);
     }
 
     #[test]

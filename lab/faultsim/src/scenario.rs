@@ -8,6 +8,7 @@ mod proposals;
 
 use core::time::Duration;
 
+use libra_dataplane::packet_bytes;
 use libra_proto::{ArithmeticMode, Cluster, Controller, Durability, HotPath, Secret, Sizes, TagKind};
 
 pub use self::fault::{CutOff, Fault, Side, Target};
@@ -49,6 +50,8 @@ pub struct Scenario {
     pub durability: Durability,
     /// A server that comes back reads its disk for so long, at most.
     pub restore_time_max: Duration,
+    /// A link that long packets do not come through, if there is one.
+    pub narrow_link: Option<NarrowLink>,
     /// Operations of users.
     pub workload: Workload,
     /// Bytes of a page of a scan, at most.
@@ -61,6 +64,19 @@ pub struct Scenario {
     pub safety: Duration,
     /// True if bits flip in fields that nothing protects: then no sum is right, and no role may panic.
     pub is_unprotected: bool,
+}
+
+/// The link of a worker, which loses datagrams that are too long, without a word.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct NarrowLink {
+    /// The worker's machine, among those that the job begins with.
+    pub worker: u16,
+    /// Bytes of the longest datagrams that come through.
+    pub bytes_max: usize,
+    /// True if it is narrow on the way to switches.
+    pub there: bool,
+    /// True if it is on the way back.
+    pub back: bool,
 }
 
 impl Scenario {
@@ -87,6 +103,7 @@ impl Scenario {
             },
             durability: draw_durability(&mut trunk.fork(9)),
             restore_time_max: Duration::ZERO,
+            narrow_link: None,
             workload: draw_workload(&mut trunk.fork(5), safety, sizes.workers),
             page_bytes_max: usize::MAX,
             proposals: Proposals::draw(&mut trunk.fork(51), sizes.workers),
@@ -107,6 +124,24 @@ impl Scenario {
         .with_severe_faults(&mut trunk.fork(14))
         .with_long_restores(&mut trunk.fork(52))
         .with_drains(&mut trunk.fork(70))
+        .with_paths_to_adapt_to(&mut trunk.fork(71))
+    }
+
+    /// In some scenarios packets are as long as paths allow, and mostly the link of one worker allows less than the job.
+    fn with_paths_to_adapt_to(mut self, random: &mut Random) -> Self {
+        let has_switches = self.sizes.switches + self.standbys > 0;
+        if !has_switches || self.hot_path.lanes > 1 || !random.chance(0.2) {
+            return self;
+        }
+        self.hot_path.adapts_to_paths = true;
+        if random.chance(0.8) {
+            let entries = random.small(1..=u16::from(self.hot_path.entries_max));
+            let bytes_max = packet_bytes(u8::try_from(entries).unwrap_or(u8::MAX)) + random.index(6);
+            let worker = random.small(1..=self.sizes.workers) - 1;
+            let (there, back) = *random.pick(&[(true, true), (true, false), (false, true)]);
+            self.narrow_link = Some(NarrowLink { worker, bytes_max, there, back });
+        }
+        self
     }
 
     /// In a third of the scenarios members are asked to end, as an engine does that needs their machines, or servers come back elsewhere.
@@ -520,12 +555,14 @@ mod tests {
     fn a_seed_is_a_scenario_and_every_kind_of_fault_occurs() {
         assert_eq!(Scenario::draw(5), Scenario::draw(5));
         let (mut kinds, mut lanes) = (std::collections::BTreeSet::new(), std::collections::BTreeSet::new());
+        let mut narrow_links = 0;
         for seed in 0..500 {
             let scenario = Scenario::draw(seed);
             assert!(scenario.faults.iter().all(|(at, _)| *at < scenario.safety));
             assert!(scenario.rows.hot <= scenario.rows.embedding.0);
             assert!(scenario.rows.embedding.1 <= scenario.hot_path.entries_max.into());
             lanes.insert(scenario.hot_path.lanes);
+            narrow_links += u32::from(scenario.narrow_link.is_some());
             kinds.extend(
                 scenario
                     .faults
@@ -537,5 +574,6 @@ mod tests {
         // And those that are drawn apart from the others: forged answers and packets, impostors, two of disks, and three of drains.
         assert_eq!(kinds.len(), usize::from(KINDS + SEVERE_KINDS) + 8);
         assert_eq!(lanes, [1, 2, 16].into());
+        assert!(narrow_links > 20, "{narrow_links}");
     }
 }

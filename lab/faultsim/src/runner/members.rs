@@ -9,6 +9,7 @@ use super::{BEGIN_BOUND, Kind, RESTART_PAUSE, ScenarioRunner, Scheduled};
 use crate::async_device::{DelayedDevice, p4_sizes};
 use crate::network::Host;
 use crate::process::AnyRole;
+use crate::scenario::NarrowLink;
 use crate::workload::User;
 
 /// Bytes of datagrams that wait for a switch at most.
@@ -38,6 +39,9 @@ impl ScenarioRunner {
                 }
             }
         }
+        if self.scenario.narrow_link.is_some() {
+            self.count_fault("narrow link");
+        }
         if let Some(other) = self.scenario.proposals.as_ref().and_then(|proposals| proposals.other.clone()) {
             let workers = self.kinds.iter().enumerate().filter(|(_, kind)| **kind == Kind::Worker);
             self.disagreeing = workers.map(|(host, _)| host).nth(other.worker.into());
@@ -52,7 +56,26 @@ impl ScenarioRunner {
     pub(crate) fn add_host(&mut self, kind: Kind) -> Host {
         let host = self.world.add_host(format!("{kind:?}-{}", self.kinds.len()).to_lowercase());
         self.kinds.push(kind);
+        self.narrow_the_link();
         host
+    }
+
+    /// Makes the link between a worker and all switches narrow, if the scenario has such a worker.
+    fn narrow_the_link(&mut self) {
+        let Some(NarrowLink { worker, bytes_max, there, back }) = self.scenario.narrow_link else { return };
+        let of = |kind: Kind| {
+            let hosts = self.kinds.iter().enumerate();
+            hosts.filter(move |(_, other)| **other == kind).map(|(host, _)| host)
+        };
+        let Some(worker) = of(Kind::Worker).nth(worker.into()) else { return };
+        for switch in of(Kind::Switch) {
+            if there {
+                self.world.network.narrow(worker, switch, bytes_max);
+            }
+            if back {
+                self.world.network.narrow(switch, worker, bytes_max);
+            }
+        }
     }
 
     /// Adds hosts for the other shards of a server, which start with it.
