@@ -105,7 +105,10 @@ pub(crate) fn run(options: &Options) -> Result<Outcome> {
     }
     if options.fault.is_none() {
         HARMLESS.iter().try_for_each(|harmless| endured(harmless, &libra, &clean))?;
-        println!("a job over a narrow link: {}", narrow_job(&libra)?);
+        for job in &NARROW_JOBS {
+            let ended = job.run(&libra).with_context(|| format!("a job through {}", job.name))?;
+            println!("a job through {}: {ended}", job.name);
+        }
     }
     if !wrong.is_empty() {
         bail!("{} of {} faults are not named by one line: {}", wrong.len(), chosen.len(), wrong.join(", "));
@@ -167,46 +170,105 @@ fn endured(harmless: &Fault, libra: &Path, clean: &Findings) -> Result<()> {
     Ok(())
 }
 
-/// Runs a job whose packets are too long for a router on the way. It must end soon, with a line that names the MTU. Returns that line.
-fn narrow_job(libra: &Path) -> Result<String> {
-    const PORT: u16 = 7700;
-    const START_MAX: Duration = Duration::from_secs(120);
-    const LINE: &str = "lets 1400 bytes through";
-    let site = Site::new(libra)?;
-    site.sh(site::ROUTER, "ip link set there0 mtu 1400")?;
-    let to = site.to(PORT);
-    let sizes = ["--workers=1", "--servers=1", "--switches=1"];
-    let words = [&["controller", "--insecure", "--listen", &to][..], &sizes].concat();
-    let _controller = site.listen("controller", &words, PORT)?;
-    let member = |host, role| site.start(host, role, &[role, "--insecure", "--controller", &to]);
-    let _others = [member(site::THERE, "server")?, member(site::THERE, "switch")?];
-    let mut worker = member(site::HERE, "worker")?;
-    let wait = |worker: &mut Running, limit: Duration, text: &str| -> Result<()> {
-        let until = Instant::now() + limit;
-        while !worker.tail().contains(text) {
-            process::check_interrupt()?;
-            if Instant::now() > until {
-                bail!("no {text:?} within {} s\n{}", limit.as_secs(), worker.tail());
-            }
-            std::thread::sleep(Duration::from_millis(20));
-        }
-        Ok(())
-    };
-    wait(&mut worker, START_MAX, "the cluster is complete")?;
-    wait(&mut worker, TIME_MAX, LINE)?;
-    let line = worker.tail().lines().rfind(|line| line.contains(LINE)).unwrap_or_default().trim().to_owned();
-    let until = Instant::now() + TIME_MAX;
-    let status = loop {
-        match worker.status()? {
-            Some(status) => break status,
-            None if Instant::now() > until => bail!("the worker goes on\n{}", worker.tail()),
-            None => std::thread::sleep(Duration::from_millis(20)),
-        }
-    };
-    if status.success() || !line.ends_with("--mtu 1400") {
-        bail!("the worker ended with {status}: {line}");
+/// A job whose packets are too long for a router on the way.
+struct NarrowJob {
+    name: &'static str,
+    /// Makes the router narrow.
+    plant: fn(&Site) -> Result<()>,
+    mtu: &'static str,
+    /// A part of the line with which the worker must end, soon after the job began, and its end; none: it must come to its end.
+    line: Option<(&'static str, &'static str)>,
+}
+
+const NARROW_JOBS: [NarrowJob; 4] = [
+    NarrowJob {
+        name: "a router that reports it",
+        plant: |site| site.sh(site::ROUTER, REPORTS),
+        mtu: "1500",
+        line: Some(("lets 1400 bytes through", "--mtu 1400")),
+    },
+    NarrowJob {
+        name: "a router that reports it, with --mtu auto",
+        plant: |site| site.sh(site::ROUTER, REPORTS),
+        mtu: "auto",
+        line: None,
+    },
+    NarrowJob {
+        name: "a silent router",
+        plant: be_silent,
+        mtu: "1500",
+        line: Some(("packets of 1396 bytes come through to 10.78.1.2 and back", "--mtu 1396 or --mtu auto")),
+    },
+    NarrowJob { name: "a silent router, with --mtu auto", plant: be_silent, mtu: "auto", line: None },
+];
+
+const REPORTS: &str = "ip link set there0 mtu 1400";
+const DROPS: &str = "nft add table ip libra
+    nft add chain ip libra forward '{ type filter hook forward priority 0; }'
+    nft add rule ip libra forward meta l4proto udp meta length gt 1400 drop";
+
+/// The router drops datagrams above 1,400 bytes both ways. Hosts hand it one at a time: it would take a run of them for one.
+fn be_silent(site: &Site) -> Result<()> {
+    for host in [site::HERE, site::THERE] {
+        site.sh(host, "ethtool -K eth0 tx-udp-segmentation off gso off")?;
     }
-    Ok(line)
+    site.sh(site::ROUTER, DROPS)
+}
+
+impl NarrowJob {
+    /// Runs it. Returns the line with which its worker ended, or that it came to its end.
+    fn run(&self, libra: &Path) -> Result<String> {
+        const PORT: u16 = 7700;
+        /// Time until a job has begun, and until one that nothing ends is done.
+        const JOB_MAX: Duration = Duration::from_secs(120);
+        let site = Site::new(libra)?;
+        (self.plant)(&site)?;
+        let to = site.to(PORT);
+        let sizes = ["--workers=1", "--servers=1", "--switches=1", "--epochs=1", "--mtu", self.mtu];
+        let words = [&["controller", "--insecure", "--listen", &to][..], &sizes].concat();
+        let _controller = site.listen("controller", &words, PORT)?;
+        let member = |host, role| site.start(host, role, &[role, "--insecure", "--controller", &to]);
+        let _others = [member(site::THERE, "server")?, member(site::THERE, "switch")?];
+        let mut worker = member(site::HERE, "worker")?;
+        wait(&mut worker, JOB_MAX, |worker| {
+            Ok(worker.tail().contains("the cluster is complete").then_some(()))
+        })?;
+        let begun = Instant::now();
+        let limit = if self.line.is_some() { TIME_MAX } else { JOB_MAX };
+        let status = wait(&mut worker, limit, Running::status)?;
+        let took = begun.elapsed().as_secs_f64();
+        let Some((part, end)) = self.line else {
+            if !status.success() {
+                bail!("the worker ended with {status}\n{}", worker.tail());
+            }
+            return Ok(format!("done after {took:.1} s"));
+        };
+        let tail = worker.tail();
+        let line = tail.lines().rfind(|line| line.contains(part)).unwrap_or_default().trim();
+        if status.success() || !line.ends_with(end) {
+            bail!("the worker ended with {status}\n{tail}");
+        }
+        Ok(format!("after {took:.1} s: {line}"))
+    }
+}
+
+/// Waits until a look at a process finds something.
+fn wait<T>(
+    running: &mut Running,
+    limit: Duration,
+    mut look: impl FnMut(&mut Running) -> Result<Option<T>>,
+) -> Result<T> {
+    let until = Instant::now() + limit;
+    loop {
+        process::check_interrupt()?;
+        if let Some(found) = look(running)? {
+            return Ok(found);
+        }
+        if Instant::now() > until {
+            bail!("nothing within {} s\n{}", limit.as_secs(), running.tail());
+        }
+        std::thread::sleep(Duration::from_millis(20));
+    }
 }
 
 /// Runs a doctor.
