@@ -135,6 +135,8 @@ impl Scenario {
         }
         self.hot_path.adapts_to_paths = true;
         if random.chance(0.8) {
+            // An adversary would bring answers past the link.
+            self.faults.retain(|(_, fault)| !matches!(fault, Fault::ForgedPackets));
             let entries = random.small(1..=u16::from(self.hot_path.entries_max));
             let bytes_max = packet_bytes(u8::try_from(entries).unwrap_or(u8::MAX)) + random.index(6);
             let worker = random.small(1..=self.sizes.workers) - 1;

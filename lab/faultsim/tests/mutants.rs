@@ -54,6 +54,8 @@ fn seeds_max(bug: Mutant) -> u64 {
         Mutant::ShareGivenTwice => 600,
         // A scan must have a second page; or a worker disagree.
         Mutant::ScanRepeatsRow | Mutant::OtherProposalAccepted => 100,
+        // A link must be narrow, and its worker push more rows at once than come through.
+        Mutant::PathTakenForWide => 300,
         Mutant::FencingIgnored | Mutant::ColdReplayWithoutDedup => 50,
         // They show in the scenarios without MACs alone, which are less than half.
         _ => 60,
