@@ -12,7 +12,7 @@ struct Limit {
 
 /// `cli` has grown by the programs for those who watch a job: `libra job` and `libra top`.
 const LIMITS: &[Limit] =
-    &[Limit { folder: "crates/", max: 62_000 }, Limit { folder: "crates/cli/", max: 4_400 }];
+    &[Limit { folder: "crates/", max: 63_000 }, Limit { folder: "crates/cli/", max: 4_400 }];
 
 /// The production lines of each folder with a limit.
 pub(crate) fn rules(modules: &[Module]) -> Vec<Measured> {
