@@ -2,9 +2,10 @@
 //! controller is gone cannot wait for that.
 
 use super::{Controller, ControllerEvent, Phase, Sizes};
+use crate::admission::TO_CONTROLLER_BYTES_MAX;
 use crate::cluster::{Cluster, HotPath, View};
 use crate::message::Join;
-use crate::role::Link;
+use crate::role::{Action, Link};
 use crate::time::Instant;
 
 /// Callers that came to begin the job, in their order.
@@ -20,11 +21,17 @@ impl Controller {
 
     /// Keeps a caller until there is a job. Returns false if there is one.
     pub(super) fn holds(&mut self, link: Link, join: &Join) -> bool {
-        let held = self.held.as_mut().filter(|_| self.phase == Phase::Gathering);
-        held.is_some_and(|held| {
-            held.push((link, join.clone()));
-            true
-        })
+        let Some(held) = self.held.as_mut().filter(|_| self.phase == Phase::Gathering) else { return false };
+        held.push((link, join.clone()));
+        // A driver closes the streams of callers that are not admitted in time, as those of strangers.
+        let message_bytes_max = TO_CONTROLLER_BYTES_MAX;
+        self.actions.push_back(Action::Admit { link, message_bytes_max });
+        true
+    }
+
+    /// Returns true if a caller waits for the job. What it sends until then, its counts, is of no use.
+    pub(super) fn is_held(&self, link: Link) -> bool {
+        self.held.iter().flatten().any(|(held, _)| *held == link)
     }
 
     /// The user has described the job. One that has taken over a cluster has its job already.

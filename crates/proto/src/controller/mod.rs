@@ -341,6 +341,7 @@ impl Role for Controller {
             Message::Enquire { .. } => self.handle_enquiry(link),
             message => match self.callers.get(&link).and_then(|caller| caller.peer) {
                 Some(peer) => self.handle_member(now, peer, message),
+                None if self.is_held(link) => {}
                 None => self.close_stranger(link),
             },
         }

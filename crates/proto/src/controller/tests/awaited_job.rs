@@ -4,6 +4,7 @@ use super::harness::{ControllerHarness, ms};
 use crate::cluster::{Cluster, Peer};
 use crate::controller::{Controller, ControllerCommand, ControllerEvent, Sizes};
 use crate::message::Message;
+use crate::statistics::{ServerStatistics, Statistics};
 use crate::testing;
 
 use Peer::{Server, Switch, Worker};
@@ -25,8 +26,13 @@ fn describe(harness: &mut ControllerHarness) {
 fn callers_wait_for_the_job_and_then_have_their_places() {
     let mut harness = awaiting();
     for peer in [Worker(0), Switch(0), Server(0)] {
-        harness.join(peer);
+        let link = harness.join(peer);
+        assert!(harness.admitted.contains(&link), "a driver would close it");
     }
+    // A member sends its counts before it has a place.
+    let statistics = Statistics::Server(ServerStatistics::default());
+    harness.from(Server(0), Message::Heartbeat { statistics, probe: 0 });
+    assert_eq!(harness.closed, []);
     let gone = harness.join(Worker(0));
     harness.links_of.insert(Worker(1), gone);
     harness.break_stream(Worker(1));
