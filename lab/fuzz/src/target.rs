@@ -12,7 +12,7 @@ use crate::corpus;
 
 /// Time for random inputs of one target, unless `BOLERO_RANDOM_TEST_TIME_MS` says otherwise.
 pub const TEST_TIME: Duration = Duration::from_millis(400);
-/// Attempts of that time to read [`INPUTS_MIN`] inputs: a thread may wait longer than one for a busy processor.
+/// Attempts of that time to read enough inputs: a thread may wait longer than one for a busy processor.
 pub const ATTEMPTS_MAX: u32 = 50;
 /// Random inputs below which their shares say nothing.
 const INPUTS_MIN: u64 = 50;
