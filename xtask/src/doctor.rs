@@ -77,13 +77,7 @@ pub(crate) fn run(options: &Options) -> Result<Outcome> {
         return Ok(Outcome::Skipped(format!("{error:#}")));
     }
     process::catch_interrupts()?;
-    let libra = match &options.libra {
-        Some(libra) => libra.canonicalize().with_context(|| format!("--libra {}", libra.display()))?,
-        None => {
-            shell::run(shell::cargo(&["build", "--quiet", "--release", "--bin", "libra"]))?;
-            shell::target_directory()?.join("release/libra")
-        }
-    };
+    let libra = shell::binary("libra", options.libra.as_deref())?;
     let chosen: Vec<_> =
         FAULTS.iter().filter(|fault| options.fault.as_ref().is_none_or(|name| name == fault.name)).collect();
     if chosen.is_empty() {

@@ -60,13 +60,7 @@ pub(crate) fn run(options: &Options) -> Result<Outcome> {
         return Ok(Outcome::Skipped(format!("{error:#}")));
     }
     process::catch_interrupts()?;
-    let libra = match &options.libra {
-        Some(libra) => libra.canonicalize().with_context(|| format!("--libra {}", libra.display()))?,
-        None => {
-            shell::run(shell::cargo(&["build", "--quiet", "--release", "--bin", "libra-lab"]))?;
-            shell::target_directory()?.join("release/libra-lab")
-        }
-    };
+    let libra = shell::binary("libra-lab", options.libra.as_deref())?;
     let mut wrong = Vec::new();
     for round in 1..=options.rounds {
         let network = Network::new(&[HOST])?;

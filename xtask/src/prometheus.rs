@@ -59,7 +59,7 @@ impl Options {
 struct Directory {
     /// The files under test.
     sources: PathBuf,
-    /// Where processes write.
+    /// Directory that processes write to.
     made: PathBuf,
     /// Packages of npm and Python that `.ci/run` has installed.
     tools: PathBuf,
@@ -84,7 +84,7 @@ impl Directory {
     }
 }
 
-/// What a check has found, in a few words; or the reason why it could not be made.
+/// Result of a check, in a few words; or the reason why it could not be made.
 enum Finding {
     Passed(String),
     Skipped(String),
@@ -123,13 +123,7 @@ pub(crate) fn run(options: &Options) -> Result<Outcome> {
         return Ok(Outcome::Skipped(reason));
     }
     process::catch_interrupts()?;
-    let libra = match &options.libra {
-        Some(libra) => libra.canonicalize().with_context(|| format!("--libra {}", libra.display()))?,
-        None => {
-            shell::run(shell::cargo(&["build", "--quiet", "--release", "--bin", "libra"]))?;
-            shell::target_directory()?.join("release/libra")
-        }
-    };
+    let libra = shell::binary("libra", options.libra.as_deref())?;
     let directory = Directory::new()?;
     if let Some(picture) = &options.picture {
         return draw(&libra, &directory, options.epochs, picture);

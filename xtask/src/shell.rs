@@ -38,6 +38,15 @@ pub(crate) fn target_directory() -> Result<PathBuf> {
     Ok(metadata["target_directory"].as_str().context("cargo metadata names no target_directory")?.into())
 }
 
+/// Returns the binary that was named with `--libra`, or that of this name of a release build, which is made.
+pub(crate) fn binary(name: &str, named: Option<&Path>) -> Result<PathBuf> {
+    if let Some(named) = named {
+        return named.canonicalize().with_context(|| format!("--libra {}", named.display()));
+    }
+    run(cargo(&["build", "--quiet", "--release", "--bin", name]))?;
+    Ok(target_directory()?.join("release").join(name))
+}
+
 /// Returns cargo's metadata of the workspace, without its dependencies.
 pub(crate) fn metadata() -> Result<serde_json::Value> {
     let text = output(cargo(&["metadata", "--format-version", "1", "--no-deps"]))?;

@@ -37,7 +37,7 @@ const ONCE_INTERVAL: Duration = Duration::from_secs(1);
 
 /// Shows a job that runs: its members, their rates and what happens.
 ///
-/// Where the output is no terminal, it prints one screen as text.
+/// It prints one screen as text where the output is no terminal.
 #[derive(Args, Debug)]
 #[command(after_help = "\
 Examples:

@@ -1,13 +1,14 @@
 //! Counts of the members of a job without a model: a table for a person, JSON for a machine.
 
-use libra_proto::{Outcome, ServerStatistics, Statistics, SwitchStatistics, WorkerStatistics};
+use libra_monitor::Totals;
+use libra_proto::{Outcome, ServerStatistics, SwitchStatistics, WorkerStatistics};
 use serde::Serialize;
 
 use crate::report::rows_on_disk;
 use crate::table::summary;
 
 /// Counts of all members together.
-#[derive(Debug, Default, Serialize)]
+#[derive(Debug, Serialize)]
 pub struct Counts {
     seconds: f64,
     /// Workers that came to the end.
@@ -20,15 +21,8 @@ pub struct Counts {
 impl Counts {
     /// Returns the counts of a job that took so many seconds.
     pub fn new(outcome: &Outcome, seconds: f64) -> Self {
-        let mut counts = Self { seconds, workers: outcome.reports.len(), ..Self::default() };
-        for (_, statistics) in &outcome.statistics {
-            match statistics {
-                Statistics::Worker(worker) => counts.worker += *worker,
-                Statistics::Server(server) => counts.server += *server,
-                Statistics::Switch(switch) => counts.switch += *switch,
-            }
-        }
-        counts
+        let Totals { worker, server, switch } = Totals::of_outcome(outcome);
+        Self { seconds, workers: outcome.reports.len(), worker, server, switch }
     }
 
     /// Returns the table.

@@ -4,10 +4,9 @@ use std::path::Path;
 
 use anyhow::Result;
 use libra_models::Quality;
+use libra_monitor::Totals;
 use libra_plan::{Plan, Summary};
-use libra_proto::{
-    Outcome, Refusal, ServerStatistics, Sizes, Statistics, SwitchStatistics, TagKind, WorkerStatistics,
-};
+use libra_proto::{Outcome, Refusal, ServerStatistics, Sizes, SwitchStatistics, TagKind, WorkerStatistics};
 use serde_json::{Map, Value, json};
 
 use crate::document::write_json;
@@ -65,26 +64,20 @@ impl<'c> Report<'c> {
         let count = accounts.iter().map(Account::epochs_end).max().unwrap_or(0);
         let epoch = |epoch: usize| aggregate(accounts.iter().filter_map(|account| account.epoch(epoch)));
         let epochs = (0..count).map(epoch).collect::<Result<_>>()?;
+        let Totals { worker: workers, server: servers, switch: switches } = Totals::of_outcome(outcome);
         let mut report = Self {
             epochs,
             events,
             stall_ms_max: accounts.iter().map(|account| account.stall_ms_max).fold(0.0, f64::max),
             samples: accounts.iter().flat_map(|account| &account.epochs).map(|epoch| epoch.samples).sum(),
-            workers: WorkerStatistics::default(),
-            servers: ServerStatistics::default(),
-            switches: SwitchStatistics::default(),
+            workers,
+            servers,
+            switches,
             refusals: outcome.refusals.clone(),
             tags: outcome.tags,
             seconds_total,
             baselines: job.workload.baselines().iter().map(Figure::from).collect(),
         };
-        for (_, statistics) in &outcome.statistics {
-            match statistics {
-                Statistics::Worker(worker) => report.workers += *worker,
-                Statistics::Server(server) => report.servers += *server,
-                Statistics::Switch(switch) => report.switches += *switch,
-            }
-        }
         if report.workers.packets == 0 {
             report.tags = TagKind::Off;
         }

@@ -1,4 +1,4 @@
-//! What a process shows to those who watch it: metrics, health and status over HTTP, and events in a file.
+//! The side of a process that others watch: metrics, health and status over HTTP, and events in a file.
 
 use core::convert::Infallible;
 use core::str::FromStr;
@@ -7,11 +7,11 @@ use std::path::PathBuf;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Error, Result};
 use clap::Args;
 use libra_models::Quality;
 use libra_monitor::{
-    Event, EventFile, EventSender, EventsTo, HttpPort, HttpServer, HttpToken, Kind, Watched,
+    Event, EventFile, EventSender, EventsTo, HttpPort, HttpServer, HttpToken, Kind, WatchError, Watched,
 };
 use libra_net::{Inspector, NodeError};
 use libra_proto::{
@@ -51,7 +51,7 @@ fn parse_events(text: &str) -> Result<EventsTo, Infallible> {
     text.parse()
 }
 
-/// Where requests over HTTP are answered.
+/// Place at which requests over HTTP are answered.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum HttpAt {
     Off,
@@ -81,7 +81,7 @@ pub struct ControllerWatch {
     end: End,
 }
 
-/// What ends with the process.
+/// Parts that end with the process.
 struct End {
     http: Option<HttpServer>,
     events: Option<EventFile>,
@@ -116,22 +116,20 @@ impl WatchArguments {
     /// # Errors
     /// The address cannot be had, or the file of events cannot be opened.
     pub fn member(&self, kind: Kind, bars: Bars) -> Result<MemberWatch> {
-        let mut end = End::new(self);
         let port = match self.http {
             Some(HttpAt::Address(address)) => Some(HttpPort::bind(address)?),
             Some(HttpAt::Off) | None => None,
         };
-        if port.is_none() && self.events.is_none() {
-            return Ok(MemberWatch { inspector: None, end });
+        let watch =
+            libra_monitor::MemberWatch::start(kind, port, self.events.as_ref(), trouble(kind.name(), bars));
+        let libra_monitor::MemberWatch { inspector, http, events } = watch.map_err(|error| match error {
+            WatchError::Http(error) => error.into(),
+            WatchError::Events(error) => Error::new(error).context("--events"),
+        })?;
+        if let Some(http) = &http {
+            bars.line(&format!("{kind}: metrics and status at http://{}", http.address()));
         }
-        let inspector = Inspector::new(port.as_ref().map(HttpPort::address));
-        if let Some(port) = port {
-            let server = port.serve_member(kind, inspector.clone())?;
-            bars.line(&format!("{}: metrics and status at http://{}", kind.name(), server.address()));
-            end.http = Some(server);
-        }
-        end.events = self.events(kind.name(), Watched::Members(inspector.clone()), bars)?;
-        Ok(MemberWatch { inspector: Some(inspector), end })
+        Ok(MemberWatch { inspector, end: End { http, events, ..End::new(self) } })
     }
 
     /// Prepares to answer for a controller: by default on loopback, if `is_default`.
@@ -157,15 +155,18 @@ impl WatchArguments {
             return Ok(ControllerWatch { inspector: None, port, token, bars, end });
         }
         let inspector = Inspector::new(port.as_ref().map(HttpPort::address));
-        end.events = self.events("controller", Watched::Controller(inspector.clone()), bars)?;
+        if let Some(to) = &self.events {
+            let (role, watched) = ("controller", Watched::Controller(inspector.clone()));
+            let events = EventFile::start(to, role, watched, trouble(role, bars)).context("--events")?;
+            end.events = Some(events);
+        }
         Ok(ControllerWatch { inspector: Some(inspector), port, token, bars, end })
     }
+}
 
-    fn events(&self, role: &'static str, watched: Watched, bars: Bars) -> Result<Option<EventFile>> {
-        let Some(to) = &self.events else { return Ok(None) };
-        let tell = move |trouble: &str| bars.line(&format!("{role}: {trouble}"));
-        EventFile::start(to, role, watched, tell).map(Some).context("--events")
-    }
+/// Tells a person that events cannot be written.
+fn trouble(role: &'static str, bars: Bars) -> impl FnMut(&str) + Send + 'static {
+    move |trouble| bars.line(&format!("{role}: {trouble}"))
 }
 
 impl MemberWatch {

@@ -5,8 +5,8 @@ use core::time::Duration;
 
 use libra_net::Inspected;
 use libra_proto::{
-    CheckpointStatus, ControllerStatus, JobPhase, KnownMember, MemberState, MemberStatus, Peer,
-    ServerStatistics, Statistics, SwitchStatistics, TagKind, WorkerStatistics,
+    CheckpointStatus, ControllerStatus, JobPhase, Kind, KnownMember, Lost, MemberState, MemberStatus,
+    Outcome, Peer, ServerStatistics, Statistics, SwitchStatistics, TagKind, WorkerStatistics,
 };
 use serde::{Deserialize, Serialize};
 
@@ -93,7 +93,7 @@ pub struct JobDocument {
     /// Counts of all members together, those included that went.
     pub totals: Totals,
     /// Members that were given up.
-    pub lost: Losses,
+    pub lost: Lost,
     /// Regions that have moved.
     pub regions_moved: u64,
     /// Checkpoints.
@@ -128,17 +128,6 @@ pub struct Totals {
     pub server: ServerStatistics,
     /// Of switches.
     pub switch: SwitchStatistics,
-}
-
-/// Members that were given up, by kind.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Losses {
-    /// Servers.
-    pub servers: u64,
-    /// Switches.
-    pub switches: u64,
-    /// Workers.
-    pub workers: u64,
 }
 
 /// Checkpoints of a job.
@@ -185,7 +174,7 @@ pub struct MemberDocument {
 
 impl Document {
     /// Status of a process that is a member.
-    pub fn of_members(inspected: &Inspected<MemberStatus>, uptime: Duration, fallback: Kind) -> Self {
+    pub fn of_members(inspected: &Inspected<MemberStatus>, uptime: Duration, kind: Kind) -> Self {
         let members = inspected.statuses.iter().map(OwnMember::from).collect::<Vec<_>>();
         let document = ProcessDocument {
             version: VERSION,
@@ -195,7 +184,7 @@ impl Document {
             silent_loops: inspected.silent,
             members,
         };
-        match fallback {
+        match kind {
             Kind::Worker => Self::Worker(document),
             Kind::Server => Self::Server(document),
             Kind::Switch => Self::Switch(document),
@@ -205,28 +194,6 @@ impl Document {
     /// Status of a controller.
     pub fn of_job(status: &ControllerStatus, lag: Duration, uptime: Duration) -> Self {
         Self::Controller(Box::new(JobDocument::new(status, lag, uptime)))
-    }
-}
-
-/// The kind of a member process.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Kind {
-    /// It trains.
-    Worker,
-    /// It has shards.
-    Server,
-    /// It aggregates hot rows.
-    Switch,
-}
-
-impl Kind {
-    /// Returns its name.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Worker => "worker",
-            Self::Server => "server",
-            Self::Switch => "switch",
-        }
     }
 }
 
@@ -258,6 +225,11 @@ impl From<Statistics> for Counts {
 }
 
 impl Totals {
+    /// Adds up the last counts of all members of a job.
+    pub fn of_outcome(outcome: &Outcome) -> Self {
+        Self::of(outcome.statistics.iter().map(|(_, counts)| *counts))
+    }
+
     /// Adds up the counts of members.
     pub fn of(counts: impl IntoIterator<Item = Statistics>) -> Self {
         let mut totals = Self::default();
@@ -292,11 +264,7 @@ impl JobDocument {
             },
             members: status.members.iter().map(MemberDocument::from).collect(),
             totals: Totals::of(status.counts().map(|(_, counts)| counts)),
-            lost: Losses {
-                servers: status.lost.servers,
-                switches: status.lost.switches,
-                workers: status.lost.workers,
-            },
+            lost: status.lost,
             regions_moved: status.regions_moved,
             checkpoints: Checkpoints {
                 newest,

@@ -1,13 +1,15 @@
 //! Families as text: OpenMetrics 1.0, and the text format of Prometheus (version 0.0.4) for readers that ask for no other.
 
 use core::fmt::{self, Write};
+use core::time::Duration;
 
+use libra_proto::Histogram;
 use prometheus_client::collector::Collector;
-use prometheus_client::encoding::{DescriptorEncoder, NoLabelSet};
+use prometheus_client::encoding::{DescriptorEncoder, MetricEncoder, NoLabelSet};
 use prometheus_client::metrics::MetricType;
 use prometheus_client::registry::Registry;
 
-use crate::family::{Family, Samples};
+use crate::family::{Family, Kind, Value, in_seconds};
 
 /// Format of metrics.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -51,44 +53,33 @@ struct Snapshot(Vec<Family>);
 
 impl Collector for Snapshot {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
-        for Family { name, help, samples } in &self.0 {
-            match samples {
-                Samples::Counter(samples) => {
-                    let mut family = encoder.encode_descriptor(name, help, None, MetricType::Counter)?;
-                    for (labels, value) in samples {
-                        family.encode_family(labels)?.encode_counter::<NoLabelSet, _, u64>(value, None)?;
+        for Family { name, help, kind, samples } in &self.0 {
+            let kind = match kind {
+                Kind::Counter => MetricType::Counter,
+                Kind::Gauge => MetricType::Gauge,
+                Kind::Histogram => MetricType::Histogram,
+            };
+            let mut family = encoder.encode_descriptor(name, help, None, kind)?;
+            for (labels, value) in samples {
+                let mut sample = family.encode_family(labels)?;
+                match value {
+                    Value::Count(count) => sample.encode_counter::<NoLabelSet, _, u64>(count, None)?,
+                    Value::Number(number) if matches!(kind, MetricType::Counter) => {
+                        sample.encode_counter::<NoLabelSet, _, u64>(number, None)?;
                     }
-                }
-                Samples::Seconds(samples) => {
-                    let mut family = encoder.encode_descriptor(name, help, None, MetricType::Counter)?;
-                    for (labels, value) in samples {
-                        family.encode_family(labels)?.encode_counter::<NoLabelSet, _, u64>(value, None)?;
-                    }
-                }
-                Samples::Gauge(samples) => {
-                    let mut family = encoder.encode_descriptor(name, help, None, MetricType::Gauge)?;
-                    for (labels, value) in samples {
-                        family.encode_family(labels)?.encode_gauge(value)?;
-                    }
-                }
-                Samples::Histogram(samples) => {
-                    let mut family = encoder.encode_descriptor(name, help, None, MetricType::Histogram)?;
-                    for (labels, histogram) in samples {
-                        let bound = |bound: Option<core::time::Duration>| {
-                            bound.map_or(f64::INFINITY, |bound| bound.as_secs_f64())
-                        };
-                        let buckets: Vec<(f64, u64)> =
-                            histogram.buckets().map(|(upper, count)| (bound(upper), count)).collect();
-                        let (sum, count) = (histogram.sum().as_secs_f64(), histogram.count());
-                        family
-                            .encode_family(labels)?
-                            .encode_histogram::<NoLabelSet>(sum, count, &buckets, None)?;
-                    }
+                    Value::Number(number) => sample.encode_gauge(number)?,
+                    Value::Histogram(histogram) => encode_histogram(&mut sample, histogram)?,
                 }
             }
         }
         Ok(())
     }
+}
+
+fn encode_histogram(sample: &mut MetricEncoder<'_>, histogram: &Histogram) -> fmt::Result {
+    let bound = |bound: Option<Duration>| bound.map_or(f64::INFINITY, in_seconds);
+    let buckets: Vec<(f64, u64)> = histogram.buckets().map(|(upper, count)| (bound(upper), count)).collect();
+    sample.encode_histogram::<NoLabelSet>(in_seconds(histogram.sum()), histogram.count(), &buckets, None)
 }
 
 /// The same in the older format: there a counter's name has `_total` everywhere, and nothing marks the end.
@@ -115,10 +106,6 @@ fn to_text_format(open_metrics: &str) -> String {
 
 #[cfg(test)]
 mod tests {
-    use core::time::Duration;
-
-    use libra_proto::Histogram;
-
     use super::*;
     use crate::family::Families;
 

@@ -7,33 +7,30 @@ use libra_proto::Histogram;
 /// Labels of a sample.
 pub(crate) type Labels = Vec<(&'static str, String)>;
 
-/// A family of metrics: a name, its help, and samples of one kind.
+/// A family of metrics: a name, its help, and samples.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Family {
     /// With the prefix, and without `_total`.
     pub(crate) name: String,
     pub(crate) help: &'static str,
-    pub(crate) samples: Samples,
+    pub(crate) kind: Kind,
+    pub(crate) samples: Vec<(Labels, Value)>,
 }
 
-/// Samples of one kind.
-#[derive(Debug, Clone, PartialEq)]
-pub(crate) enum Samples {
-    Counter(Vec<(Labels, u64)>),
-    /// A counter of seconds.
-    Seconds(Vec<(Labels, f64)>),
-    Gauge(Vec<(Labels, f64)>),
-    Histogram(Vec<(Labels, Histogram)>),
+/// The kind of a family.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Kind {
+    Counter,
+    Gauge,
+    Histogram,
 }
 
-impl Samples {
-    fn is_empty(&self) -> bool {
-        match self {
-            Self::Counter(samples) => samples.is_empty(),
-            Self::Seconds(samples) | Self::Gauge(samples) => samples.is_empty(),
-            Self::Histogram(samples) => samples.is_empty(),
-        }
-    }
+/// The value of a sample.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) enum Value {
+    Count(u64),
+    Number(f64),
+    Histogram(Histogram),
 }
 
 /// Families in the order in which they were added, each once: samples of several members are of one family.
@@ -51,24 +48,16 @@ impl Families {
     }
 
     pub(crate) fn counter(&mut self, name: &str, help: &'static str, samples: &[(&[Label<'_>], u64)]) {
-        let labelled = self.labelled(samples);
-        if let Samples::Counter(samples) = self.samples(name, help, Samples::Counter(Vec::new())) {
-            samples.extend(labelled);
-        }
+        self.add(name, help, Kind::Counter, samples, Value::Count);
     }
 
+    /// A counter of seconds.
     pub(crate) fn seconds(&mut self, name: &str, help: &'static str, samples: &[(&[Label<'_>], f64)]) {
-        let labelled = self.labelled(samples);
-        if let Samples::Seconds(samples) = self.samples(name, help, Samples::Seconds(Vec::new())) {
-            samples.extend(labelled);
-        }
+        self.add(name, help, Kind::Counter, samples, Value::Number);
     }
 
     pub(crate) fn gauge(&mut self, name: &str, help: &'static str, samples: &[(&[Label<'_>], f64)]) {
-        let labelled = self.labelled(samples);
-        if let Samples::Gauge(samples) = self.samples(name, help, Samples::Gauge(Vec::new())) {
-            samples.extend(labelled);
-        }
+        self.add(name, help, Kind::Gauge, samples, Value::Number);
     }
 
     pub(crate) fn histogram(
@@ -77,28 +66,29 @@ impl Families {
         help: &'static str,
         samples: &[(&[Label<'_>], Histogram)],
     ) {
-        let labelled = self.labelled(samples);
-        if let Samples::Histogram(samples) = self.samples(name, help, Samples::Histogram(Vec::new())) {
-            samples.extend(labelled);
-        }
+        self.add(name, help, Kind::Histogram, samples, Value::Histogram);
     }
 
-    fn labelled<T: Copy>(&self, samples: &[(&[Label<'_>], T)]) -> Vec<(Labels, T)> {
-        let labels = |own: &[Label<'_>]| {
-            let own = own.iter().map(|(key, value)| (*key, (*value).to_owned()));
-            self.common.iter().cloned().chain(own).collect()
-        };
-        samples.iter().map(|(own, value)| (labels(own), *value)).collect()
-    }
-
-    /// The samples of a family, which is added if it is new.
-    fn samples(&mut self, name: &str, help: &'static str, none: Samples) -> &mut Samples {
+    /// Adds samples to a family, which is added if it is new.
+    fn add<T: Copy>(
+        &mut self,
+        name: &str,
+        help: &'static str,
+        kind: Kind,
+        samples: &[(&[Label<'_>], T)],
+        value: impl Fn(T) -> Value,
+    ) {
         let place = self.families.iter().position(|family| family.name == name);
         let place = place.unwrap_or_else(|| {
-            self.families.push(Family { name: name.to_owned(), help, samples: none });
+            self.families.push(Family { name: name.to_owned(), help, kind, samples: Vec::new() });
             self.families.len() - 1
         });
-        &mut self.families[place].samples
+        let family = &mut self.families[place];
+        assert_eq!(family.kind, kind, "{name} is of one kind");
+        for (own, sample) in samples {
+            let own = own.iter().map(|(key, value)| (*key, (*value).to_owned()));
+            family.samples.push((self.common.iter().cloned().chain(own).collect(), value(*sample)));
+        }
     }
 
     /// Returns the families that have a sample.

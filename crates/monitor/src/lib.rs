@@ -45,11 +45,14 @@ mod process;
 mod routes;
 mod server;
 mod token;
+mod watch;
 
 pub use document::{
-    Checkpoints, Counts, Document, JobDocument, Kind, Losses, MemberDocument, OwnMember, ProcessDocument,
-    Progress, Totals, VERSION,
+    Checkpoints, Counts, Document, JobDocument, MemberDocument, OwnMember, ProcessDocument, Progress, Totals,
+    VERSION,
 };
 pub use events::{Event, EventFile, EventSender, EventsError, EventsTo, Watched};
+pub use libra_proto::{Kind, Lost};
 pub use server::{HttpError, HttpPort, HttpServer};
 pub use token::{HttpToken, HttpTokenError};
+pub use watch::{MemberWatch, WatchError};

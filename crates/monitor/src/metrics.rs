@@ -2,11 +2,11 @@
 
 use libra_net::Inspected;
 use libra_proto::{
-    ControllerStatus, Details, MemberStatus, ServerDetails, ServerStatistics, Statistics, SwitchDetails,
-    SwitchStatistics, WorkerDetails, WorkerStatistics,
+    ControllerStatus, Details, Kind, MemberStatus, ServerDetails, ServerStatistics, Statistics,
+    SwitchDetails, SwitchStatistics, WorkerDetails, WorkerStatistics,
 };
 
-use crate::document::{self, Kind, Totals};
+use crate::document::{self, Totals};
 use crate::family::{Families, Family, Labels, in_seconds};
 use crate::process;
 

@@ -20,11 +20,11 @@ use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
 use axum::{Json, Router};
 use libra_net::{Inspected, Inspector};
-use libra_proto::{ControllerCommand, ControllerStatus, JobPhase, MemberStatus};
+use libra_proto::{ControllerCommand, ControllerStatus, JobPhase, Kind, MemberStatus};
 use serde::Serialize;
 
 use crate::commands;
-use crate::document::{self, Document, Kind};
+use crate::document::{self, Document};
 use crate::exposition::{Format, encode};
 use crate::metrics;
 use crate::server::{HttpError, HttpPort, HttpServer};

@@ -50,13 +50,20 @@ pub enum Kind {
     Worker,
 }
 
-impl core::fmt::Display for Kind {
-    fn fmt(&self, formatter: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
-        formatter.write_str(match self {
+impl Kind {
+    /// Returns its name.
+    pub const fn name(self) -> &'static str {
+        match self {
             Self::Server => "server",
             Self::Switch => "switch",
             Self::Worker => "worker",
-        })
+        }
+    }
+}
+
+impl core::fmt::Display for Kind {
+    fn fmt(&self, formatter: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        formatter.write_str(self.name())
     }
 }
 

@@ -3,6 +3,8 @@
 use core::net::SocketAddr;
 use core::time::Duration;
 
+use serde::{Deserialize, Serialize};
+
 use crate::authentication::TagKind;
 use crate::cluster::Peer;
 use crate::histogram::Histogram;
@@ -192,7 +194,7 @@ pub struct ControllerStatus {
 }
 
 /// Members that were given up.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Lost {
     /// Servers.
     pub servers: u64,

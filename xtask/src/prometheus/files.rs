@@ -11,7 +11,7 @@ use super::expressions::DASHBOARDS;
 use super::{Directory, Finding, starts};
 use crate::shell;
 
-/// What the configuration has, and this step replaces.
+/// Text of the configuration that this step replaces.
 const URL: &str = "http://127.0.0.1:9700/sd";
 const INTERVAL: &str = "5s";
 const EXPORTER_PORT: &str = "${1}:9100";

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
-use libra_monitor::{Checkpoints, JobDocument, Losses};
+use libra_monitor::{Checkpoints, JobDocument, Lost};
 
 /// Events that are kept.
 const EVENTS_MAX: usize = 100;
@@ -25,14 +25,14 @@ pub(crate) struct Events {
     last: Option<Last>,
 }
 
-/// What events are differences to.
+/// State before, to which events are differences.
 #[derive(Debug)]
 struct Last {
     job: u16,
     phase: String,
     view: u64,
     uptime_seconds: f64,
-    lost: Losses,
+    lost: Lost,
     regions_moved: u64,
     checkpoints: Checkpoints,
     failure: Option<String>,

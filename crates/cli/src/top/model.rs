@@ -3,7 +3,7 @@
 use std::cmp::Ordering;
 use std::collections::VecDeque;
 
-use libra_monitor::{Checkpoints, JobDocument, Losses, MemberDocument};
+use libra_monitor::{Checkpoints, JobDocument, Lost, MemberDocument};
 use libra_proto::{ServerStatistics, SwitchStatistics, WorkerStatistics};
 use serde::Serialize;
 
@@ -44,7 +44,7 @@ pub(crate) enum Order {
     Activity,
 }
 
-/// What is shown of a job at one moment.
+/// The picture of a job at one moment.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub(crate) struct Board {
     pub(crate) job: u16,
@@ -54,7 +54,7 @@ pub(crate) struct Board {
     pub(crate) is_settled: bool,
     pub(crate) progress: ProgressRow,
     pub(crate) checkpoints: Checkpoints,
-    pub(crate) lost: Losses,
+    pub(crate) lost: Lost,
     pub(crate) regions_moved: u64,
     pub(crate) tags: String,
     pub(crate) failure: Option<String>,
@@ -82,7 +82,7 @@ pub(crate) struct Row<C: Rated> {
     pub(crate) rates: Option<C::Rates>,
 }
 
-/// What members of all kinds have.
+/// Properties of members of all kinds.
 #[derive(Debug, Clone, Default, PartialEq, Serialize)]
 pub(crate) struct MemberColumns {
     pub(crate) name: String,

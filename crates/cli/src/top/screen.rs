@@ -32,7 +32,7 @@ pub(crate) fn run(source: Source, model: Model, begun: Instant, interval: Durati
     ended
 }
 
-/// What keys change.
+/// Settings that keys change.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Keys {
     order: Order,

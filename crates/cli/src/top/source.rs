@@ -17,7 +17,7 @@ pub(crate) struct Source {
     controller: Controller,
 }
 
-/// What a look has found.
+/// Result of a look.
 pub(crate) struct Look {
     /// Place of the controller.
     pub(crate) controller: String,

@@ -1,6 +1,6 @@
 //! Documents for tests.
 
-use libra_monitor::{Checkpoints, Counts, JobDocument, Losses, MemberDocument, Progress, Totals};
+use libra_monitor::{Checkpoints, Counts, JobDocument, Lost, MemberDocument, Progress, Totals};
 use libra_proto::{ServerStatistics, StepTimes, SwitchStatistics, TrainingCounts, WorkerStatistics};
 
 fn member(kind: &str, number: u16, counts: Counts) -> MemberDocument {
@@ -81,7 +81,7 @@ pub(crate) fn job(members: Vec<MemberDocument>) -> JobDocument {
         },
         members,
         totals: Totals::default(),
-        lost: Losses::default(),
+        lost: Lost::default(),
         regions_moved: 0,
         checkpoints: Checkpoints {
             newest: 0,

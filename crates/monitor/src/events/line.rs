@@ -191,7 +191,7 @@ pub enum Event {
 impl Event {
     /// The job is done. `epochs` is what its front end makes of the reports.
     pub fn job_done(outcome: &Outcome, took: Duration, epochs: Value) -> Self {
-        let totals = Box::new(Totals::of(outcome.statistics.iter().map(|(_, statistics)| *statistics)));
+        let totals = Box::new(Totals::of_outcome(outcome));
         Self::JobDone { seconds: took.as_secs_f64(), totals, epochs }
     }
 

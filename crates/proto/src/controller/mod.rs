@@ -142,7 +142,6 @@ pub struct Controller {
     /// Another controller has its cluster (rule M17).
     is_superseded: bool,
     probe_at: Option<Instant>,
-    /// When switches must act on the present view.
     /// When the switches that may take no longer must act on the present view, and how long that was.
     view_until: Option<(Instant, Duration)>,
     recovery: Option<Recovery>,

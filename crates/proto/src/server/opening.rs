@@ -149,7 +149,7 @@ impl Server {
             StorageEvent::Durable { record } => {
                 let was_suspended = shard.journal.is_suspended();
                 shard.journal.synced(record);
-                shard.log_synced(now, record);
+                shard.disk_times.synced(now, record);
                 if was_suspended && !shard.journal.is_suspended() {
                     self.resume_at = None;
                     self.events.push_back(ServerEvent::LogResumed);
@@ -163,7 +163,7 @@ impl Server {
                     self.events.push_back(ServerEvent::LogSuspended { reason });
                 }
                 shard.journal.suspend();
-                shard.log_synced(now, u64::MAX);
+                shard.disk_times.synced(now, u64::MAX);
                 self.resume_at = Some(now + RESUME_PAUSE);
                 shard.answer();
                 self.report_to_controller();

@@ -18,7 +18,8 @@ pub(super) struct DiskTimes {
 }
 
 impl DiskTimes {
-    fn synced(&mut self, now: Instant, record: u64) {
+    /// The log is durable up to a record, or nothing waits for it any more.
+    pub(super) fn synced(&mut self, now: Instant, record: u64) {
         if let Some((_, since)) = self.syncing.take_if(|(awaited, _)| *awaited <= record) {
             self.log_sync.record(now.since(since));
         }
@@ -37,11 +38,6 @@ impl Shard {
         if self.disk_times.syncing.is_none() && !self.journal.has(self.journal.newest()) {
             self.disk_times.syncing = Some((self.journal.newest(), now));
         }
-    }
-
-    /// The log is durable up to a record, or nothing waits for it any more.
-    pub(super) fn log_synced(&mut self, now: Instant, record: u64) {
-        self.disk_times.synced(now, record);
     }
 
     pub(super) fn details(&self, now: Instant) -> ServerDetails {

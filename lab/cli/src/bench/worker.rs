@@ -7,8 +7,8 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context, Result};
 use clap::Args;
-use libra_monitor::{HttpPort, Kind};
-use libra_net::{Inspector, NodeOptions, Security, WorkerNode};
+use libra_monitor::{HttpPort, Kind, MemberWatch};
+use libra_net::{NodeOptions, Security, WorkerNode};
 use libra_proto::{Outcome, Parameters, PullId};
 use serde::{Deserialize, Serialize};
 
@@ -98,10 +98,8 @@ pub(super) fn run(arguments: &Arguments) -> Result<()> {
     let (faults, fault_seed) = (arguments.faults.rates()?, u64::from(std::process::id()));
     let security = Security::from_environment()?;
     let port = arguments.http.map(HttpPort::bind).transpose()?;
-    let inspector = port.as_ref().map(|port| Inspector::new(Some(port.address())));
-    let http =
-        port.zip(inspector.clone()).map(|(port, inspector)| port.serve_member(Kind::Worker, inspector));
-    let _answering = http.transpose()?;
+    let watch = MemberWatch::start(Kind::Worker, port, None, |_| ())?;
+    let inspector = watch.inspector.clone();
     let node = NodeOptions::new(arguments.controller);
     let options = NodeOptions { faults, fault_seed, security, inspector, ..node };
     let mut worker = WorkerNode::join(options)?;

@@ -4,7 +4,7 @@ use std::env;
 use std::net::SocketAddr;
 
 use libra_client::{ClientError, Inspector, MemberStatus};
-use libra_monitor::{Event, EventFile, HttpPort, HttpServer, Kind, Watched};
+use libra_monitor::{Event, HttpPort, Kind, MemberWatch, WatchError};
 
 use crate::failure::Failure;
 
@@ -12,11 +12,7 @@ const HTTP: &str = "LIBRA_HTTP";
 const EVENTS: &str = "LIBRA_EVENTS";
 
 /// The watched side of a worker.
-pub(super) struct Watch {
-    inspector: Option<Inspector<MemberStatus>>,
-    _http: Option<HttpServer>,
-    events: Option<EventFile>,
-}
+pub(super) struct Watch(MemberWatch);
 
 impl Watch {
     /// Begins to answer requests, and to write events, if the environment wants it.
@@ -28,24 +24,17 @@ impl Watch {
             HttpPort::bind(address)
                 .map_err(|error| Failure::Value(format!("{HTTP}: {error}: {}", error.source)))
         });
-        let port = port.transpose()?;
         let events = option(EVENTS).map(|text| text.parse().unwrap_or_else(|never| match never {}));
-        if port.is_none() && events.is_none() {
-            return Ok(Self { inspector: None, _http: None, events: None });
-        }
-        let inspector = Inspector::new(port.as_ref().map(HttpPort::address));
-        let http = port.map(|port| port.serve_member(Kind::Worker, inspector.clone())).transpose();
-        let http = http.map_err(|error| Failure::Runtime(error.to_string()))?;
-        let watched = Watched::Members(inspector.clone());
         let tell = |trouble: &str| eprintln!("libra: {trouble}");
-        let events = events.map(|to| EventFile::start(&to, "worker", watched, tell)).transpose();
-        let events =
-            events.map_err(|error| Failure::Value(format!("{EVENTS}: {error}: {}", error.source)))?;
-        Ok(Self { inspector: Some(inspector), _http: http, events })
+        let watch = MemberWatch::start(Kind::Worker, port.transpose()?, events.as_ref(), tell);
+        watch.map(Self).map_err(|error| match error {
+            WatchError::Http(error) => Failure::Runtime(error.to_string()),
+            WatchError::Events(error) => Failure::Value(format!("{EVENTS}: {error}: {}", error.source)),
+        })
     }
 
     pub(super) fn inspector(&self) -> Option<Inspector<MemberStatus>> {
-        self.inspector.clone()
+        self.0.inspector.clone()
     }
 
     /// The worker has its place.
@@ -63,7 +52,7 @@ impl Watch {
     }
 
     fn send(&self, event: Event) {
-        if let Some(events) = &self.events {
+        if let Some(events) = &self.0.events {
             events.sender().send(None, event);
         }
     }
