@@ -51,7 +51,7 @@ pub(crate) struct Options {
 impl Options {
     /// Options of CI, whose cores others may have: a time is no figure there.
     pub(crate) fn for_ci() -> Self {
-        Self { libra: None, epochs: 20, scrape_max: 500.0, picture: None, required: false }
+        Self { libra: None, epochs: 30, scrape_max: 500.0, picture: None, required: false }
     }
 }
 
@@ -153,12 +153,11 @@ fn watch_job(libra: &Path, directory: &Directory, options: &Options, findings: &
     let found = scrapes::members_are_found(watch.prometheus, &mut job);
     let found_all = found.is_ok();
     findings.note("members are found", found);
-    let mut is_warm = Instant::now();
+    let is_warm = Instant::now();
     if found_all {
         let has_exporter = watch.exporter.is_some();
         findings.note("alerts", scrapes::alerts(directory, watch.prometheus, has_exporter, &mut job));
         findings.note("dashboards", scrapes::dashboards(directory, watch.prometheus, has_exporter, &mut job));
-        is_warm = Instant::now();
         let bodies = scrapes::bodies(watch.prometheus);
         match bodies {
             Ok(bodies) => {
