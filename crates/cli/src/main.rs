@@ -38,7 +38,7 @@ mod train;
 use std::process::ExitCode;
 
 use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
-use libra_launch::{exit, interrupt, member, plane, security};
+use libra_launch::{diagnostics, exit, interrupt, member, plane, security};
 use mimalloc::MiMalloc;
 
 use self::environment::Environment;
@@ -111,7 +111,7 @@ fn main() -> ExitCode {
     if !matches!(cli, Ok(Cli { command: Command::Switch(_) })) {
         interrupt::watch();
     }
-    let result = cli.and_then(|cli| match cli.command {
+    let result = diagnostics::begin().and(cli).and_then(|cli| match cli.command {
         Command::Train(arguments) => train::run(&arguments),
         Command::Profile(arguments) => profile::run(&arguments),
         Command::Plan(command) => plan::run(&command),

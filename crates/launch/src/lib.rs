@@ -15,6 +15,7 @@
 
 pub mod arguments;
 pub mod counts;
+pub mod diagnostics;
 pub mod document;
 pub mod event_log;
 pub mod exit;

@@ -10,6 +10,7 @@ use quinn_udp::{BATCH_SIZE, RecvMeta, Transmit, UdpSockRef, UdpSocketState};
 use rustix::net::sockopt::set_socket_recv_buffer_size_force;
 use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
+use tracing::debug;
 
 use crate::faults::Faults;
 use crate::watch::watch;
@@ -56,6 +57,7 @@ impl PathReports {
         let mut any = false;
         while let Ok(Some(report)) = state.recv_transport_error(UdpSockRef::from(socket)) {
             any = true;
+            debug!(router = ?report.addr, mtu = report.mtu(), "a router reports on a datagram");
             self.narrow =
                 report.mtu().map(|mtu| (report.addr.map(|router| router.ip()), mtu)).or(self.narrow);
         }
@@ -100,6 +102,14 @@ impl DatagramSocket {
         let receive = core::array::from_fn(|_| vec![0; RECEIVE_BYTES]);
         let socket = watch(socket, Interest::READABLE)?;
         let takes_long_runs = takes_long_runs();
+        debug!(
+            %address,
+            receive_bytes = receive_bytes(socket.get_ref())?,
+            datagrams_sent_at_once = state.max_gso_segments(),
+            datagrams_received_at_once = state.gro_segments(),
+            takes_long_runs,
+            "a socket for datagrams is bound"
+        );
         Ok(Self { socket, state, takes_long_runs, receive, faults, path: PathReports::default() })
     }
 

@@ -21,6 +21,7 @@ use tokio::sync::mpsc;
 use tokio::task::AbortHandle;
 use tokio::time::{Instant as Deadline, Sleep};
 use tokio_rustls::{Accept, TlsStream};
+use tracing::debug;
 
 use crate::frames::{self, LENGTH_BYTES, SPEAKS_TLS, speaks_tls};
 use crate::security::Security;
@@ -167,9 +168,11 @@ pub(crate) struct Tally(Mutex<Option<Strangers>>);
 
 impl Tally {
     pub(crate) fn add(&self, remote: SocketAddr, reason: impl Into<String>) {
+        let reason = reason.into();
+        debug!(%remote, reason, "a stream is turned away");
         let mut strangers = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let count = strangers.as_ref().map_or(0, |strangers| strangers.count) + 1;
-        *strangers = Some(Strangers { count, remote, reason: reason.into() });
+        *strangers = Some(Strangers { count, remote, reason });
     }
 
     /// Those since this was asked last.
@@ -426,6 +429,7 @@ impl Keeper {
             Look::Nothing | Look::More => return true,
             Look::Identified(message) => {
                 if let Some(Waiting { stream, remote, frame, .. }) = self.waiting.remove(place) {
+                    debug!(%remote, bytes = frame.len(), "a caller has identified itself");
                     let stream = match stream {
                         Opening::Plain(stream) => Stream::Plain(stream),
                         Opening::Secure(stream) => Stream::Secure(stream),
@@ -475,7 +479,8 @@ impl Keeper {
                 Poll::Ready(Ok((stream, remote))) => self.receive(stream, remote, context),
                 Poll::Ready(Err(error)) if is_of_the_peer(&error) => {}
                 // Out of descriptors, as a rule. An unused one is given back, and the caller waits in the kernel.
-                Poll::Ready(Err(_)) => {
+                Poll::Ready(Err(error)) => {
+                    debug!(%error, "nothing can be accepted");
                     self.turn_away(0, "there are no more file descriptors");
                     let mut pause = Box::pin(tokio::time::sleep(PAUSE));
                     // Not over yet: it wakes this task.

@@ -3,6 +3,7 @@
 use std::sync::{Arc, Mutex, PoisonError};
 
 use tokio::sync::watch;
+use tracing::debug;
 
 /// Asks members to end in order: a worker leaves after its step, a switch brings its sums to the servers, a server saves what it has
 /// answered. Clones are one request: keep one, and give others to [`NodeOptions::drain`](crate::NodeOptions::drain).
@@ -22,6 +23,7 @@ impl Drain {
 
     /// Makes it. It cannot be taken back.
     pub fn begin(&self) {
+        debug!("is asked to end in order");
         let on_begin = self.0.on_begin.lock().unwrap_or_else(PoisonError::into_inner).take();
         if !self.0.begun.send_replace(true)
             && let Some(on_begin) = on_begin

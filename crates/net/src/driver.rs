@@ -9,6 +9,7 @@ use libra_proto::turn::{Drain, DueTimer, Output, STREAM_INPUTS_MAX};
 use libra_proto::{Action, Instant, LinkEvent, Outgoing, Role};
 use tokio::io::unix::AsyncFd;
 use tokio::sync::mpsc;
+use tracing::debug;
 
 use crate::datagrams::DatagramSocket;
 use crate::door::{Caller, Door, Entrance};
@@ -89,6 +90,7 @@ pub(crate) async fn drive_watched<R: Role, T>(
     let mut turns = 0;
     let timer = tokio::time::sleep(Duration::ZERO);
     tokio::pin!(timer);
+    debug!(role = core::any::type_name::<R>(), "a role begins");
     role.handle_start(clock.now());
     loop {
         if let Some(pulse) = &mut ports.pulse {
@@ -105,6 +107,7 @@ pub(crate) async fn drive_watched<R: Role, T>(
         if let ControlFlow::Break(result) =
             drain(&mut role, &mut ports, &clock, &mut outgoing, &mut on_event).await?
         {
+            debug!(role = core::any::type_name::<R>(), "a role ends");
             inspections.end(|| role.status(clock.now()));
             ports.links.finish().await;
             return Ok(result);
@@ -195,6 +198,7 @@ async fn drain<R: Role, T>(
             Output::Datagrams => {
                 let socket = ports.datagrams.as_mut().expect("without a socket none are asked for");
                 if let Err(error) = socket.send(clock.now(), outgoing).await {
+                    debug!(%error, "the socket for datagrams is given up");
                     ports.datagrams = None;
                     outgoing.clear();
                     role.handle_socket_failure(clock.now(), &error.to_string());

@@ -12,6 +12,7 @@ use serde::{Deserialize, Serialize};
 use thiserror::Error;
 use tokio::net::{TcpStream, lookup_host};
 use tokio::task::JoinSet;
+use tracing::debug;
 
 use crate::node::NodeError;
 use crate::security::is_local;
@@ -121,6 +122,7 @@ impl Endpoint {
     /// Calls it once, at each of its addresses.
     pub(crate) async fn call(&self) -> io::Result<TcpStream> {
         let addresses = self.resolve().await?;
+        debug!(endpoint = %self, ?addresses, "addresses are called");
         call_any(&addresses).await.map_err(|(address, error)| match self.host {
             Host::Address(_) => error,
             Host::Name { .. } => io::Error::new(error.kind(), format!("{address}: {error}")),

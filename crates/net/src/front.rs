@@ -10,6 +10,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use libra_proto::Message;
 use tokio::net::TcpListener;
 use tokio::sync::mpsc;
+use tracing::debug;
 
 use crate::door::{Caller, Callers, HandedOver, Keeper, Tally};
 use crate::security::Security;
@@ -74,6 +75,7 @@ impl Front {
         };
         let gone = || (remote, format!("it called server {called}, which is not in this process"));
         let way = self.shards.get(called).ok_or_else(gone)?;
+        debug!(%remote, shard = called, "a caller is handed to a shard");
         let handed = caller.hand_over().map_err(|(remote, error)| (remote, error.to_string()))?;
         way.send(handed).await.map_err(|_| gone())
     }

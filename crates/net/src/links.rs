@@ -13,6 +13,7 @@ use tokio::net::TcpStream;
 use tokio::sync::{Notify, mpsc};
 use tokio::task::{AbortHandle, JoinSet};
 use tokio::time::Instant as Deadline;
+use tracing::{debug, trace};
 
 use crate::door::{Caller, FIRST_MESSAGE_MAX, Tally};
 use crate::endpoint::Endpoint;
@@ -228,6 +229,7 @@ impl Links {
         // Only the first call waits for a peer that may take long to come. Later ones are for the role to repeat.
         let is_first = to == Callee::Controller && !core::mem::replace(&mut self.has_called, true);
         let patience = if is_first { self.patience } else { self.patience.min(CALL_MAX) };
+        debug!(link = link.0, %endpoint, ?patience, "calls");
         let mut stream_task = self.register(link, None);
         stream_task.backpressure.admit(MESSAGE_BYTES_MAX);
         let security = self.calls.security.clone();
@@ -248,11 +250,13 @@ impl Links {
             };
             match stream.await {
                 Ok((stream, remote)) => {
+                    debug!(link = link.0, %remote, "a call was answered");
                     stream_task.backpressure.open.store(true, Ordering::Relaxed);
                     stream_task.remote = Some(remote);
                     stream_task.run(stream, None).await;
                 }
                 Err(error) => {
+                    debug!(link = link.0, %endpoint, %error, "a call has failed");
                     let event = match end_of(&error) {
                         LinkEvent::Refused { reason } => {
                             LinkEvent::Refused { reason: format!("{endpoint}: {reason}") }
@@ -278,6 +282,7 @@ impl Links {
             return self.tally.add(remote, "2^31 streams were accepted, and no more can be");
         };
         self.accepted = next;
+        debug!(link = link.0, %remote, "a caller is accepted");
         let stream_task = self.register(link, Some(remote));
         stream_task.backpressure.open.store(true, Ordering::Relaxed);
         if first.is_none() {
@@ -316,6 +321,7 @@ impl Links {
         let Some(stream) = self.streams.get(&link) else { return };
         let mut frame = message.encode_behind(&frames::NO_LENGTH);
         frames::seal(&mut frame);
+        trace!(link = link.0, bytes = frame.len(), "a message is sent");
         self.bytes.fetch_add(frame.len() as u64, Ordering::Relaxed);
         stream.backpressure.unwritten.fetch_add(frame.len(), Ordering::Relaxed);
         let unwritten = stream.backpressure.unwritten.load(Ordering::Relaxed);
@@ -472,6 +478,7 @@ impl StreamTask {
         };
         match ended {
             Some(error) => {
+                debug!(link = link.0, %remote, %error, "a stream has ended");
                 if error.kind() == io::ErrorKind::InvalidData && link.0 >= Link::ACCEPTED {
                     tally.add(remote, error.to_string());
                 }
@@ -480,6 +487,7 @@ impl StreamTask {
             // We closed it. Later data of the other end has no reader; but a stream that is dropped with something unread is
             // reset, and the other end may lose our last messages.
             None => {
+                debug!(link = link.0, %remote, "a stream is closed");
                 drop(tokio::time::timeout(DRAIN_TIMEOUT, frames.drain()).await);
             }
         }
@@ -502,6 +510,7 @@ async fn read(
         backpressure.room(link.0 >= Link::ACCEPTED).await;
         let message = match frames.next(bytes_max).await {
             Ok(Some(frame)) => {
+                trace!(link = link.0, bytes = frame.len(), "a message is received");
                 bytes.fetch_add((frame.len() + LENGTH_BYTES) as u64, Ordering::Relaxed);
                 Message::decode(frame).map_err(invalid)
             }

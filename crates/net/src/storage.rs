@@ -10,6 +10,7 @@ use libra_proto::{Instant, ServerCommand, StorageEvent, StorageRequest};
 use libra_storage::disk::RealDisk;
 use libra_storage::{ShardCheckpoints, ShardLog, create, load, note_address, shard_directory};
 use tokio::sync::mpsc::UnboundedSender;
+use tracing::debug;
 
 /// Niceness of the thread of the checkpoints: with 10 it gets a tenth of a core that another thread could fill.
 const NICENESS: i32 = 10;
@@ -85,6 +86,7 @@ impl Storage {
     fn create(&mut self, job: u16, shard: u16, with_log: bool) -> Result<(), String> {
         let data = self.data.as_ref().ok_or("the server was started without a data directory")?;
         let directory = shard_directory(data, shard);
+        debug!(directory = %directory.display(), with_log, "a place for a shard is made");
         let named = |error: &dyn std::fmt::Display| format!("{}: {error}", directory.display());
         let disk = RealDisk::open(&directory).map_err(|error| named(&error))?;
         let (log, checkpoints) = create(disk, job, shard, with_log).map_err(|error| named(&error))?;

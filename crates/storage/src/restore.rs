@@ -6,6 +6,7 @@ use crate::wal::{Log, OpenError, Recovery, Settings};
 use libra_proto::{MemoryLimit, RestoreError, Restored};
 use libra_store::RowBlock;
 use thiserror::Error;
+use tracing::debug;
 
 use crate::shard_log::ShardLog;
 
@@ -97,6 +98,7 @@ pub fn restore<D: Disk + Clone>(
         return Err(RestoreFailure::NoCheckpoint { skipped });
     };
     let description = &checkpoint.manifest().description;
+    debug!(checkpoint = description.number, skipped = skipped.len(), "a shard is restored");
     let (number, covers) = (description.number, description.covers);
     let state = |cause| RestoreFailure::State { checkpoint: number, cause };
     let mut restored =

@@ -7,6 +7,7 @@ use crate::disk::Disk;
 use crate::wal::RecordNumber;
 use libra_proto::{CheckpointHead, StorageEvent, StorageRequest};
 use libra_store::{RowBlock, TableSpec};
+use tracing::debug;
 
 /// Writes the checkpoints of a shard, one at a time, and removes old ones.
 #[derive(Debug)]
@@ -59,6 +60,7 @@ impl<D: Disk + Clone> ShardCheckpoints<D> {
                 let Open { number, keep, writer, .. } = self.open.take()?;
                 Some(match writer.finish(&state) {
                     Ok(manifest) => {
+                        debug!(number, covers = manifest.description.covers.0, "a checkpoint is complete");
                         // Those that cannot be removed now can be next time.
                         let from = self.checkpoints.retain(keep).ok().and_then(|pruned| pruned.log_from);
                         let log_from = from.map_or(0, |from| from.0).min(manifest.description.covers.0 + 1);
@@ -78,6 +80,7 @@ impl<D: Disk + Clone> ShardCheckpoints<D> {
     fn begin(&mut self, head: CheckpointHead) -> Result<(), WriteError> {
         let CheckpointHead { number, base, keep, .. } = head;
         let writer = self.checkpoints.begin(description(head), base, PartSettings::default())?;
+        debug!(number, base, keep, "a checkpoint is begun");
         self.open = Some(Open { number, keep, is_increment: base.is_some(), writer });
         Ok(())
     }
@@ -94,6 +97,7 @@ impl<D: Disk + Clone> Open<D> {
 }
 
 fn failed(number: u64, error: &WriteError) -> StorageEvent {
+    debug!(number, %error, "a checkpoint has failed");
     StorageEvent::CheckpointFailed { number, reason: error.to_string() }
 }
 

@@ -2,6 +2,8 @@
 
 use std::fmt;
 
+use tracing::{debug, trace};
+
 use crate::disk::{Disk, DiskError, remove_if_there};
 
 mod error;
@@ -137,6 +139,7 @@ impl<D: Disk> Log<D> {
     /// The disk refused, or is full. The records wait for the next call; none of them is durable.
     pub fn sync(&mut self) -> Result<RecordNumber, SyncError> {
         self.try_sync().map_err(|cause| {
+            debug!(%cause, newest = self.newest.0, "records cannot be made durable");
             // At once, so that on a full disk there is room for others, and for a checkpoint that lets the log be trimmed.
             if self.tail == Tail::Torn {
                 self.cut().ok();
@@ -156,6 +159,7 @@ impl<D: Disk> Log<D> {
             self.write_to_active()?;
         }
         self.tail = Tail::Nothing;
+        trace!(newest = self.newest.0, bytes = self.pending.len(), "records are durable");
         self.durable = self.newest;
         self.pending.clear();
         // One large batch must not keep its memory for ever.
@@ -208,6 +212,7 @@ impl<D: Disk> Log<D> {
             }
             self.segments.push(first);
         }
+        debug!(first = first.0, "a segment of the log begins");
         self.active_bytes = (HEADER_LEN + self.pending.len()) as u64;
         Ok(())
     }
@@ -252,6 +257,7 @@ impl<D: Disk> Log<D> {
     pub fn remove_before(&mut self, number: RecordNumber) -> Result<(), DiskError> {
         let mut removed = false;
         while self.segments.get(1).is_some_and(|second| *second <= number) {
+            debug!(first = self.segments[0].0, "a segment of the log is removed");
             remove_if_there(&self.disk, &segment_name(self.segments[0]))?;
             self.segments.remove(0);
             removed = true;

@@ -21,7 +21,7 @@ mod soak;
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
-use libra_launch::{exit, interrupt, member, plane};
+use libra_launch::{diagnostics, exit, interrupt, member, plane};
 use mimalloc::MiMalloc;
 
 /// As in `libra`, so that what is measured is what ships.
@@ -60,13 +60,13 @@ fn main() -> ExitCode {
     if !matches!(command, Command::Switch(_)) {
         interrupt::watch();
     }
-    let result = match command {
+    let result = diagnostics::begin().and_then(|()| match command {
         Command::Sim(arguments) => sim::run(&arguments),
         Command::Soak(arguments) => soak::run(&arguments),
         Command::Bench(command) => bench::run(&command),
         Command::Server(arguments) => member::run_server(&arguments),
         Command::Switch(arguments) => member::run_switch(&arguments),
         Command::XdpPass(arguments) => plane::pass(&arguments),
-    };
+    });
     exit::end("libra-lab", result)
 }

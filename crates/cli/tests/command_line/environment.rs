@@ -51,3 +51,32 @@ fn a_bad_variable_is_named_and_a_secret_is_never_shown() {
         assert!(!text.contains(secret), "{text}");
     }
 }
+
+#[test]
+fn diagnostics_are_printed_for_who_asks() {
+    let worker = ["worker", "--controller", "127.0.0.1:1", "--patience", "1", "--quiet"];
+    let lines = |variables: &[(&str, &str)]| {
+        let output = run(&worker, variables);
+        assert_eq!(output.status.code(), Some(75), "{}", stderr(&output));
+        stderr(&output)
+    };
+    let silent = lines(&[]);
+    assert_eq!(silent.lines().count(), 1, "{silent}");
+    let debug = ("LIBRA_DIAGNOSTICS", "libra_net=debug");
+    let text = lines(&[debug]);
+    let call = text.lines().find(|line| line.contains("a call has failed")).unwrap_or_default();
+    assert!(call.contains("DEBUG worker-network") && call.contains("endpoint=127.0.0.1:1"), "{text}");
+    let json = lines(&[debug, ("LIBRA_DIAGNOSTICS_FORMAT", "json")]);
+    let call = json.lines().find(|line| line.contains("a call has failed")).unwrap_or_default();
+    let call: serde_json::Value = serde_json::from_str(call).unwrap();
+    assert_eq!(call["fields"]["endpoint"], "127.0.0.1:1");
+    assert_eq!(lines(&[("LIBRA_DIAGNOSTICS", "libra_storage=trace")]).lines().count(), 1);
+    for (variables, named) in [
+        (vec![("LIBRA_DIAGNOSTICS", "libra_net=loud")], "LIBRA_DIAGNOSTICS = libra_net=loud"),
+        (vec![debug, ("LIBRA_DIAGNOSTICS_FORMAT", "xml")], "LIBRA_DIAGNOSTICS_FORMAT = xml"),
+    ] {
+        let output = run(&worker, &variables);
+        assert_eq!(output.status.code(), Some(1));
+        assert!(stderr(&output).contains(named), "{}", stderr(&output));
+    }
+}

@@ -59,7 +59,8 @@ fn a_cluster_with_a_token_trains_and_strangers_do_not() {
     fs::set_permissions(&file, fs::Permissions::from_mode(0o600)).unwrap();
     let mut members = Vec::new();
     for kind in ["worker", "server", "worker", "server"] {
-        members.push(Member::spawn(&mut with_token(&[kind, "--controller", &address], &token)));
+        let mut command = with_token(&[kind, "--controller", &address], &token);
+        members.push(Member::spawn(command.env("LIBRA_DIAGNOSTICS", "trace")));
     }
     let by_file = ["switch", "--controller", &address, "--token-file", file.to_str().unwrap()];
     members.push(Member::start(&by_file));

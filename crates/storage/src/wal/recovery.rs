@@ -20,6 +20,8 @@
 use std::collections::VecDeque;
 use std::error::Error;
 
+use tracing::debug;
+
 use super::error::{Damage, OpenError};
 use super::format::{BadHeader, HEADER_LEN, Header, RECORD_HEADER_LEN, RecordHeader, UNFINISHED, VERSION};
 use super::format::{segment_first, segment_name};
@@ -143,6 +145,13 @@ impl<D: Disk> Log<D> {
             durable: newest,
             pending: Vec::new(),
         };
+        debug!(
+            segments = log.segments.len(),
+            replayed,
+            newest = newest.0,
+            torn = torn.is_some(),
+            "a log is opened"
+        );
         log.settle(last.as_ref())?;
         Ok((log, Recovery { replayed, newest, torn }))
     }
