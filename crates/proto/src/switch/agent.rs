@@ -245,9 +245,11 @@ impl<P: Plane> Agent<P> {
         self.retired_after = self.plane.progress().asked;
     }
 
-    /// Returns true if the shard of a region has not answered for so long that this switch has to give up.
-    pub(super) fn is_stuck(&self, now: Instant) -> bool {
-        self.owned.values().any(|owned| owned.uncommitted.is_some() && owned.drained_at + COMMIT_MAX <= now)
+    /// Returns true if the shard of a region has not answered for so long, since this switch has a controller, that it has to give up
+    /// (rule E8).
+    pub(super) fn is_stuck(&self, directed_since: Instant, now: Instant) -> bool {
+        let is_late = |owned: &OwnedRegion| owned.drained_at.max(directed_since) + COMMIT_MAX <= now;
+        self.owned.values().any(|owned| owned.uncommitted.is_some() && is_late(owned))
     }
 
     /// Returns true if it retires, and the shards have everything.

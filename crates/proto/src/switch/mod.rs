@@ -44,6 +44,8 @@ pub struct Switch<P = SoftPlane> {
     /// The newest view that this switch has reported to the controller as acted on.
     viewed: u64,
     retired: bool,
+    /// Since when it has a view of the controller at the other end of its stream.
+    directed_since: Option<Instant>,
     /// It has asked the controller to go, or will when there is one.
     drains: bool,
     /// Datagrams that came before there was a cluster, and so from none of its workers.
@@ -76,6 +78,7 @@ impl<P: Plane> Switch<P> {
             agent: None,
             viewed: 0,
             retired: false,
+            directed_since: None,
             drains: false,
             strangers: 0,
             actions: VecDeque::new(),
@@ -96,6 +99,7 @@ impl<P: Plane> Switch<P> {
             // The number of servers never changes.
             MembershipEvent::Changed(view) if view.servers.len() != self.servers.len() => {}
             MembershipEvent::Changed(view) => {
+                self.directed_since.get_or_insert(now);
                 if let Some(agent) = &mut self.agent {
                     self.membership.follow(now, &mut self.servers, &view.servers);
                     agent.enter(view.into_inner());
@@ -107,6 +111,7 @@ impl<P: Plane> Switch<P> {
             MembershipEvent::Connected => {
                 self.viewed = 0;
                 self.retired = false;
+                self.directed_since = None;
                 self.membership.identify(0, None);
                 self.ask_to_go();
             }
@@ -142,6 +147,7 @@ impl<P: Plane> Switch<P> {
     fn start(&mut self, now: Instant, start: Start) {
         let Peer::Switch(number) = start.you else { return };
         self.close();
+        self.directed_since = Some(now);
         self.number = number;
         self.viewed = 0;
         self.retired = false;
@@ -297,7 +303,7 @@ impl<P: Plane> Role for Switch<P> {
         }
         if let Some(agent) = &mut self.agent {
             agent.close_rounds(now);
-            if agent.is_stuck(now) {
+            if self.directed_since.is_some_and(|since| agent.is_stuck(since, now)) {
                 let number = self.number;
                 self.membership.abort(&format!("switch {number}: a shard does not commit what it is sent"));
             }

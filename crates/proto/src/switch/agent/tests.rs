@@ -1,6 +1,7 @@
 use libra_dataplane::{Counters, RegionConfig};
 
 use super::*;
+use crate::bulk::Bulk;
 use crate::message::SlotValues;
 use crate::testing::cluster;
 
@@ -62,4 +63,27 @@ fn a_plane_without_the_lanes_of_a_job_takes_no_part_in_it() {
     };
     assert!(Agent::new(0, of_lanes(1), OneLane).is_ok());
     assert_eq!(Agent::new(0, of_lanes(16), OneLane).err(), Some("16 lanes are too many".to_owned()));
+}
+
+// rule E8
+#[test]
+fn a_round_is_late_from_when_there_is_a_controller() {
+    let mut cluster = cluster(1);
+    cluster.view.servers = vec![SocketAddr::from(([127, 0, 0, 1], 5000))];
+    cluster.view.number = 1;
+    cluster.view.ownerships = vec![Ownership { owner: Some(0), view_id: 1 }];
+    let mut agent = Agent::new(0, cluster, OneLane).unwrap();
+    let at = |ms| Instant::ZERO + Duration::from_millis(ms);
+    let late = |agent: &Agent<OneLane>, directed_since| {
+        (0..10_000).find(|ms| agent.is_stuck(at(directed_since), at(*ms)))
+    };
+    assert_eq!(late(&agent, 0), None);
+    let owned = agent.owned.values_mut().next().unwrap();
+    owned.drained_at = at(100);
+    assert_eq!(late(&agent, 0), None);
+    let (region, view_id, round) = (0, 1, 1);
+    let contents = RoundContents::default();
+    let drained = Drained { region, view_id, round, contents, slots: Vec::new(), sums: Bulk(Vec::new()) };
+    agent.owned.values_mut().next().unwrap().uncommitted = Some(Arc::new(drained));
+    assert_eq!([0, 50, 5000].map(|since| late(&agent, since)), [Some(2100), Some(2100), Some(7000)]);
 }
