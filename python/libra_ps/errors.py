@@ -1,4 +1,4 @@
-"""Exceptions of Libra. Each but `Drained` is a RuntimeError; bad arguments are ValueError, TypeError and IndexError, as in torch."""
+"""Exceptions of Libra. Each but `Drained` and `JobDone` is a RuntimeError; bad arguments are ValueError, TypeError and IndexError, as in torch."""
 
 import builtins
 
@@ -19,6 +19,20 @@ class Drained(SystemExit):
 
     def __init__(self, text: str) -> None:
         super().__init__(75)
+        self.text = text
+
+    def __str__(self) -> str:
+        return self.text
+
+
+class JobDone(SystemExit):
+    """The job was done before this worker came.
+
+    A process that does not catch it ends with code 0, which tells an engine that nothing is left to do.
+    """
+
+    def __init__(self, text: str) -> None:
+        super().__init__(0)
         self.text = text
 
     def __str__(self) -> str:

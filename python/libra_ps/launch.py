@@ -5,10 +5,11 @@ from __future__ import annotations
 import logging
 import os
 import socket
+import sys
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from .errors import ClusterEnded, NotSupported
+from .errors import ClusterEnded, JobDone, NotSupported
 
 if TYPE_CHECKING:
     from .session import Session
@@ -60,7 +61,12 @@ def begin(session: Session) -> int:
     """
     found = session.processes
     if found.controller is not None:
-        return session.native.join(_resolve(found.controller), session.timeout, found.workers, session.plan)
+        address = _resolve(found.controller)
+        try:
+            return session.native.join(address, session.timeout, found.workers, session.plan)
+        except JobDone as done:
+            print(f"libra_ps: {done}", file=sys.stderr)
+            raise
     store = _store(found, session.timeout)
     key = f"libra/{os.environ.get('TORCHELASTIC_RESTART_COUNT', '0')}/{session.number}"
     if found.rank == 0:

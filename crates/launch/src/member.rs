@@ -14,7 +14,8 @@ use clap::Args;
 use libra_models::Workload;
 use libra_monitor::Kind;
 use libra_net::{
-    Drain, Endpoint, EndpointError, FaultRates, NodeOptions, ServerNode, Supervisor, SwitchNode, WorkerNode,
+    Drain, Endpoint, EndpointError, FaultRates, NodeError, NodeOptions, ServerNode, Supervisor, SwitchNode,
+    WorkerNode,
 };
 use libra_proto::{MemberEvent, PROCESS_SHARDS_MAX, Peer, Restoring, ServerEvent, Statistics};
 use rustix::thread::{CpuSet, sched_setaffinity};
@@ -33,10 +34,10 @@ use crate::security::SecurityArguments;
 use crate::task::Task;
 use crate::training::{Step, work};
 use crate::watching::{
-    MemberWatch, WatchArguments, report_end, report_member, report_quality, report_server,
+    MemberWatch, WatchArguments, report_done, report_end, report_member, report_quality, report_server,
 };
 
-/// Last line of a server or switch.
+/// Last line of a member, also of one that comes when the job is done.
 const JOB_IS_DONE: &str = "the job is done";
 
 /// Options of every member.
@@ -389,8 +390,16 @@ fn train(arguments: &WorkerArguments, bars: Bars, watch: &MemberWatch) -> Result
     let options = arguments.processor.apply(options)?;
     bars.line(&format!("worker: waiting for the cluster at {}", arguments.member.controller));
     let drain = options.drain.clone();
-    let worker = WorkerNode::join(options)?;
-    let (peer, events) = (Peer::Worker(worker.number()), watch.events());
+    let events = watch.events();
+    let worker = match WorkerNode::join(options) {
+        Err(NodeError::Done) => {
+            report_done(events.as_ref());
+            bars.line(JOB_IS_DONE);
+            return Ok(());
+        }
+        joined => joined?,
+    };
+    let peer = Peer::Worker(worker.number());
     bars.line(&format!("{peer}: the cluster is complete"));
     report_member(events.as_ref(), &MemberEvent::Started { you: peer });
     let (task, workload) = match prepare(arguments, &worker) {

@@ -261,6 +261,13 @@ pub fn report_quality(events: Option<&EventSender>, worker: Peer, epoch: u32, qu
     }
 }
 
+/// Reports that the job was done before this worker came, if events are written.
+pub fn report_done(events: Option<&EventSender>) {
+    if let Some(events) = events {
+        events.send(None, Event::MemberDone { counts: None });
+    }
+}
+
 /// Reports the end of a worker, if events are written.
 pub fn report_end(events: Option<&EventSender>, worker: Peer, ended: &Result<()>) {
     let Some(events) = events else { return };

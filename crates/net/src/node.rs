@@ -78,6 +78,9 @@ pub enum NodeError {
         /// The reason for which it could not save what it held.
         unsaved: Option<String>,
     },
+    /// The job was done before this worker came (rule M12): there is nothing to do.
+    #[error("the job is done")]
+    Done,
     /// The job ended before it was done.
     #[error("{reason}")]
     Ended {
@@ -103,7 +106,7 @@ impl NodeError {
             Self::Bind { source, .. } => source.kind() == io::ErrorKind::AddrInUse,
             Self::Unknown { .. } => true,
             Self::Ended { cause, .. } => *cause == EndCause::Lost,
-            Self::Io { .. } | Self::Data(_) => false,
+            Self::Io { .. } | Self::Data(_) | Self::Done => false,
         }
     }
 

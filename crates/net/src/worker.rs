@@ -89,6 +89,9 @@ impl Stalls {
 
 impl WorkerNode {
     /// Joins the cluster of a controller, and waits until the cluster is complete.
+    ///
+    /// # Errors
+    /// There is no place in the cluster, no cluster, or its job is [done](NodeError::Done).
     pub fn join(options: NodeOptions) -> Result<Self, NodeError> {
         Self::start(options, None)
     }
@@ -137,6 +140,7 @@ impl WorkerNode {
                 drains,
                 ended: None,
             }),
+            Some(WorkerEvent::Finished) => Err(NodeError::Done),
             Some(WorkerEvent::Ended { reason, cause }) => Err(NodeError::Ended { reason, cause }),
             Some(_) | None => Err(NodeError::failed("the worker's network ended at once")),
         }

@@ -94,7 +94,10 @@ impl From<ClientError> for Failure {
 
 impl From<NodeError> for Failure {
     fn from(error: NodeError) -> Self {
-        Self::ended(error.to_string())
+        match error {
+            NodeError::Done => Self::Libra("JobDone", error.to_string()),
+            other => Self::ended(other.to_string()),
+        }
     }
 }
 

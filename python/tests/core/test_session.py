@@ -238,3 +238,18 @@ client.pull('item', [1])
     done = run(program, LIBRA_CONTROLLER=controller)
     assert done.returncode == 1
     assert error in done.stderr.splitlines()[-1] and text in done.stderr.splitlines()[-1], done.stderr
+
+
+def test_a_worker_that_comes_when_the_job_is_done_exits_with_0() -> None:
+    program = """
+from types import SimpleNamespace
+from libra_ps import JobDone, launch
+
+def join(*_):
+    raise JobDone('the job is done')
+
+found = launch.Processes(0, 1, '127.0.0.1:7700')
+launch.begin(SimpleNamespace(processes=found, timeout=1, plan=None, native=SimpleNamespace(join=join)))
+"""
+    done = run(program)
+    assert (done.returncode, done.stderr) == (0, "libra_ps: the job is done\n")

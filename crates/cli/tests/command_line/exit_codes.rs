@@ -4,8 +4,13 @@ use std::fs;
 use std::net::TcpListener;
 use std::os::unix::net::UnixDatagram;
 use std::path::Path;
+use std::sync::mpsc;
+use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
+use libra_client::{Controller, JobSpec, NodeOptions, Optimizer, ServerEvent, Sizes, TableSpec};
+use libra_net::{ServerNode, WorkerNode};
+use libra_proto::MemberEvent;
 use tempfile::TempDir;
 
 use crate::process::{Member, assert_refused, controller, libra, run, tiny_data};
@@ -114,6 +119,67 @@ fn the_termination_log_is_empty_after_a_job_that_is_done() {
         assert_eq!(code, Some(0), "{last}");
     }
     assert_eq!(fs::read_to_string(&log).unwrap(), "");
+}
+
+/// A controller whose job is done, and which waits for the last counts of its server until it is dropped.
+struct FinishingController {
+    address: String,
+    release: Option<mpsc::Sender<()>>,
+    members: Vec<JoinHandle<()>>,
+}
+
+impl FinishingController {
+    fn start() -> Self {
+        let controller = Controller::bind(([127, 0, 0, 1], 0).into()).unwrap();
+        let address = controller.address();
+        let options = move || NodeOptions::new(address);
+        let server = ServerNode::bind(options(), None).unwrap();
+        let (finishing, is_finishing) = mpsc::channel();
+        let (release, released) = mpsc::channel::<()>();
+        let serve = move || {
+            let hold = move |event: &ServerEvent| {
+                if let ServerEvent::Member(MemberEvent::Finished(_)) = event {
+                    finishing.send(()).unwrap();
+                    // Its counts leave when this returns.
+                    let _ = released.recv();
+                }
+            };
+            server.run(hold).map(drop).unwrap();
+        };
+        let work = move || WorkerNode::join(options()).unwrap().report(String::new()).unwrap();
+        let control = move || {
+            let sizes = Sizes { servers: 1, switches: 0, workers: 1 };
+            let spec =
+                JobSpec::new(sizes, vec![TableSpec::new("rows", 0..4, 1, Optimizer::Sgd { rate: 1.0 })]);
+            let (_ask, commands) = tokio::sync::mpsc::unbounded_channel();
+            controller.run(sizes, spec.cluster(), commands, |_| ()).map(drop).unwrap();
+        };
+        let members = vec![thread::spawn(control), thread::spawn(serve), thread::spawn(work)];
+        is_finishing.recv().unwrap();
+        Self { address: address.to_string(), release: Some(release), members }
+    }
+}
+
+impl Drop for FinishingController {
+    fn drop(&mut self) {
+        drop(self.release.take());
+        self.members.drain(..).for_each(|member| member.join().unwrap());
+    }
+}
+
+#[test]
+fn a_member_that_comes_when_the_job_is_done_exits_with_0() {
+    let directory = TempDir::new().unwrap();
+    let controller = FinishingController::start();
+    for kind in ["server", "switch", "worker"] {
+        let (log, events) = (path_in(&directory, "reason"), path_in(&directory, kind));
+        let options = ["--controller", &controller.address, "--termination-log", &log, "--events", &events];
+        let late = Member::start(&[&[kind], &options[..]].concat());
+        assert_eq!(late.end(), (Some(0), "the job is done".to_owned()), "{kind}");
+        assert_eq!(fs::read_to_string(&log).unwrap(), "");
+        let events = fs::read_to_string(&events).unwrap();
+        assert!(events.lines().next_back().unwrap().contains("\"event\":\"member_done\""), "{events}");
+    }
 }
 
 #[test]

@@ -15,7 +15,7 @@ pub struct WorkerClient {
 
 impl WorkerClient {
     /// Joins the cluster of a controller. `on_event` is called from the worker's thread, so it should not take long. The first event is
-    /// [`WorkerEvent::Started`], or [`WorkerEvent::Ended`]; the last is that or [`WorkerEvent::Finished`].
+    /// [`WorkerEvent::Started`], or already the last: [`WorkerEvent::Ended`] or [`WorkerEvent::Finished`].
     ///
     /// # Errors
     /// The machine has no socket or no thread for it.

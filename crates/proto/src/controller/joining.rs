@@ -49,7 +49,8 @@ impl Controller {
         match self.phase {
             // Its caller tries again, and finds a controller that has its cluster.
             Phase::Recovering => return self.hang_up(link),
-            Phase::Finishing | Phase::Over => return self.refuse(link, "the job is over"),
+            // It comes too late to do anything, and nothing is wrong.
+            Phase::Finishing | Phase::Over => return self.turn_away(link),
             Phase::Gathering | Phase::Running => {}
         }
         let Some(address) = reachable(join, caller.remote) else {

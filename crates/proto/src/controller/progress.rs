@@ -35,6 +35,14 @@ impl Controller {
         self.hang_up(link);
     }
 
+    /// Tells a caller that comes after the end how the job ended (rule M12).
+    pub(super) fn turn_away(&mut self, link: Link) {
+        match self.failure.clone() {
+            Some(reason) => self.refuse(link, &reason),
+            None => self.finish(link),
+        }
+    }
+
     pub(super) fn handle_barrier(&mut self, peer: Peer, number: u64) {
         if number > self.barrier {
             let reason = format!("{peer} came to barrier {number}, the others are at {}", self.barrier);

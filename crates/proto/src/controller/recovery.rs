@@ -58,15 +58,12 @@ impl Controller {
             self.hang_up(link);
             return self.stand_down();
         }
-        match (self.phase, &self.failure) {
+        match self.phase {
             // Only its servers can tell if there is a cluster to take over. The others try again.
-            (Phase::Gathering, _) if rejoin.cluster.is_none() => {
-                return self.hang_up(link);
-            }
-            (Phase::Gathering, _) => self.begin_recovery(now, rejoin.instance),
-            (Phase::Finishing | Phase::Over, None) => return self.finish(link),
-            (Phase::Over, Some(reason)) => return self.refuse(link, &reason.clone()),
-            (Phase::Finishing | Phase::Recovering | Phase::Running, _) => {}
+            Phase::Gathering if rejoin.cluster.is_none() => return self.hang_up(link),
+            Phase::Gathering => self.begin_recovery(now, rejoin.instance),
+            Phase::Finishing | Phase::Over => return self.turn_away(link),
+            Phase::Recovering | Phase::Running => {}
         }
         if self.phase == Phase::Recovering {
             self.recover(now, link, rejoin, caller.remote);

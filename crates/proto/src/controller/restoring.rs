@@ -29,7 +29,7 @@ impl Controller {
         match self.phase {
             // Only a server that has read its disk can tell if there is a cluster to take over.
             Phase::Gathering => return self.hang_up(link),
-            Phase::Finishing | Phase::Over => return self.refuse(link, "the job is over"),
+            Phase::Finishing | Phase::Over => return self.turn_away(link),
             Phase::Recovering | Phase::Running => {}
         }
         if progress.instance != self.cluster.instance {

@@ -110,6 +110,9 @@ impl HotRequests {
             if let Some(reason) = &state.ended {
                 return Err(CallError::Switching { reason: reason.clone() });
             }
+            if state.is_finished {
+                return Err(CallError::Switching { reason: "the job was over before it began".to_owned() });
+            }
             if let Some(failure) = self.node.failure() {
                 return Err(failure.into());
             }

@@ -64,6 +64,7 @@ fn join(settings: &Settings, drain: &Drain) -> Result<Option<WorkerNode>> {
     loop {
         let options = NodeOptions { drain: drain.clone(), ..settings.options()? };
         match WorkerNode::join(options) {
+            Err(NodeError::Done) => return Ok(None),
             Err(NodeError::Ended { .. }) if wall_clock() >= settings.task.end => return Ok(None),
             Err(NodeError::Ended { .. }) if Instant::now() < deadline => thread::sleep(RETRY_PAUSE),
             joined => return Ok(Some(joined?)),

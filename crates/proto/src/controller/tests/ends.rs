@@ -162,6 +162,29 @@ fn a_job_ends_with_all_reports_and_the_counters_of_the_others() {
     assert_eq!(harness.received_on(link), [Message::Finish]);
 }
 
+/// Tests rule M12.
+#[test]
+fn a_process_that_joins_when_the_job_is_done_is_finished() {
+    let mut harness = ControllerHarness::running(1, 1, 0, 1);
+    report(&mut harness, 0);
+    // The others have not sent their last counts, and then they have.
+    for _ in 0..2 {
+        for late in [Worker(1), Server(1), Switch(1)] {
+            let link = harness.join(late);
+            assert_eq!(harness.received_on(link), [Message::Finish], "{late}");
+            assert!(harness.closed.contains(&link));
+        }
+        harness.pass(ms(11_000), &[]);
+    }
+    let done = |event: &ControllerEvent| matches!(event, ControllerEvent::Finished(_));
+    assert!(harness.events().iter().any(done));
+
+    let mut harness = ControllerHarness::running(1, 1, 0, 1);
+    harness.command(ControllerCommand::Abort { reason: "the user".into() });
+    let link = harness.join(Worker(1));
+    assert_eq!(harness.received_on(link), [Message::Abort { reason: "the user".into() }]);
+}
+
 #[test]
 fn a_member_that_aborts_ends_the_job_for_all() {
     for peer in [Server(0), Worker(1)] {
