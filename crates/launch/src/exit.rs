@@ -22,7 +22,7 @@ pub const DONE: u8 = 0;
 pub const FAILED: u8 = 1;
 /// The command line is wrong.
 pub const COMMAND_LINE: u8 = 2;
-/// Start it again: it was terminated by SIGTERM before the job was done, has lost the cluster or not found it in time, its address is in use, or the controller that it asks does not answer.
+/// Start it again: it was terminated by SIGTERM before the job was done, has lost the cluster or not found it in time, its address or its data directory is in use, or the controller that it asks does not answer.
 pub const AGAIN: u8 = 75;
 /// Interrupted by SIGINT.
 pub const INTERRUPTED: u8 = 130;

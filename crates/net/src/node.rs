@@ -106,7 +106,8 @@ impl NodeError {
             Self::Bind { source, .. } => source.kind() == io::ErrorKind::AddrInUse,
             Self::Unknown { .. } => true,
             Self::Ended { cause, .. } => *cause == EndCause::Lost,
-            Self::Io { .. } | Self::Data(_) | Self::Done => false,
+            Self::Data(error) => error.is_busy(),
+            Self::Io { .. } | Self::Done => false,
         }
     }
 

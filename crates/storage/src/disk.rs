@@ -6,9 +6,11 @@ use std::sync::Arc;
 
 use thiserror::Error;
 
+mod lock;
 mod real;
 mod simulated;
 
+pub(crate) use lock::holder;
 pub use real::RealDisk;
 pub(crate) use real::{DIRECTORY_MODE, FILE_MODE, is_refused};
 pub use simulated::SimulatedDisk;
@@ -183,6 +185,12 @@ impl DiskError {
     #[must_use]
     pub fn is_full(&self) -> bool {
         is_full(&self.cause)
+    }
+
+    /// Returns true if another process writes to the directory.
+    #[must_use]
+    pub fn is_busy(&self) -> bool {
+        self.cause.kind() == io::ErrorKind::ResourceBusy
     }
 
     /// Returns true if there is no such file or directory.

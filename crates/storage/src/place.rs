@@ -7,7 +7,7 @@ use std::net::SocketAddr;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
-use crate::disk::{DiskError, RealDisk};
+use crate::disk::{DiskError, RealDisk, holder};
 use thiserror::Error;
 
 use crate::reading::Reading;
@@ -50,6 +50,14 @@ pub enum PlaceError {
         /// Error of the system.
         source: io::Error,
     },
+    /// Other processes have all shards.
+    #[error("the data directory {} is in use by {}: wait until that has ended, or choose another --state-dir", directory.display(), holders.join(", "))]
+    Busy {
+        /// The directory.
+        directory: PathBuf,
+        /// The processes, and where they can be reached.
+        holders: Vec<String>,
+    },
     /// Others could put another shard into the directory.
     #[error("others may write to the data directory {} (mode {mode:o}): `chmod go-w {}` takes that from them", directory.display(), directory.display())]
     Writable {
@@ -71,12 +79,23 @@ pub enum PlaceError {
     },
 }
 
-/// Looks for the shards of a process that has ended: the one with the lowest number, and those that listened at its address. None if all
-/// that are there have a process, or there are none. With files for rows, the memory limit of the process is divided among them. They are read
+impl PlaceError {
+    /// Returns true if another process has shards of the directory, and may end.
+    pub fn is_busy(&self) -> bool {
+        match self {
+            Self::Busy { .. } => true,
+            Self::Shard { cause: RestoreFailure::Disk(error), .. } => error.is_busy(),
+            _ => false,
+        }
+    }
+}
+
+/// Looks for the shards of a process that has ended: the one with the lowest number, and those that listened at its address. None if
+/// there are none. With files for rows, the memory limit of the process is divided among them. They are read
 /// one after the other; `begins` is called before each.
 ///
 /// # Errors
-/// One is there, and cannot go on; or its job was done.
+/// One is there, and cannot go on; or its job was done. Or other processes have all that are there.
 pub fn find(
     data: &Path,
     row_files: Option<&RowFiles>,
@@ -84,6 +103,7 @@ pub fn find(
 ) -> Result<Vec<Found>, PlaceError> {
     let mut found: Vec<Found> = Vec::new();
     let (mut running, mut address) = (BTreeSet::new(), None);
+    let mut holders = Vec::new();
     let directories = shard_directories(data)?;
     let addresses: Vec<Option<String>> =
         directories.iter().map(|directory| noted_address(directory)).collect();
@@ -96,8 +116,9 @@ pub fn find(
         let at = |cause| PlaceError::Shard { directory: directory.clone(), cause };
         let disk = match RealDisk::open(directory) {
             Ok(disk) => disk,
-            Err(error) if found.is_empty() && is_busy(&error) => {
+            Err(error) if found.is_empty() && error.is_busy() => {
                 running.extend(noted.clone());
+                holders.push(named(holder(directory), noted.as_deref()));
                 continue;
             }
             Err(error) => return Err(at(error.into())),
@@ -113,6 +134,9 @@ pub fn find(
             address.clone_from(noted);
             found.push(Found { recovered, disk });
         }
+    }
+    if found.is_empty() && !holders.is_empty() {
+        return Err(PlaceError::Busy { directory: data.to_owned(), holders });
     }
     Ok(found)
 }
@@ -159,9 +183,13 @@ fn noted_address(directory: &Path) -> Option<String> {
     std::fs::read_to_string(directory.join(ADDRESS)).ok()
 }
 
-/// Returns true if another process has the directory.
-fn is_busy(error: &DiskError) -> bool {
-    error.cause.kind() == io::ErrorKind::ResourceBusy
+/// Names the process that has a shard.
+fn named(holder: Option<String>, address: Option<&str>) -> String {
+    let holder = holder.unwrap_or_else(|| "another process".to_owned());
+    match address {
+        Some(address) => format!("{holder} (the server at {address})"),
+        None => holder,
+    }
 }
 
 #[cfg(test)]

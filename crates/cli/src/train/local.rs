@@ -120,6 +120,8 @@ fn not_started(error: StartError) -> Error {
             "--state-dir: the job of {found} was not done, and its cluster is gone; to begin with its rows, \
              take another directory and --restore-from this one"
         ),
+        // Its exit code follows from the kind of it.
+        StartError::Node(error) => error.into(),
         error => error.into(),
     }
 }

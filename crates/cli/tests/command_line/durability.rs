@@ -82,6 +82,11 @@ fn a_restarted_server_resumes_from_its_log() {
         ["worker", "switch", "worker"].map(|kind| Member::start(&[kind, "--controller", &address])).into();
     controller.line_with("training begins");
     std::thread::sleep(std::time::Duration::from_millis(500));
+    let holders = [&victim, &others].map(|holder| format!("process {} on ", holder.id()));
+    let third = ["server", "--controller", &address, "--state-dir", state];
+    let words = [state, &holders[0], &holders[1], "choose another --state-dir"];
+    assert_refused(&third, 75, &words);
+    assert_refused(&train(&data, state, &["--epochs", "1"]), 75, &words);
     victim.signal("-KILL");
     controller.line_with("is away");
     victim = server();

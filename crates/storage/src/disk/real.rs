@@ -1,21 +1,19 @@
 //! A directory of the machine that runs this.
 
 use std::collections::BTreeMap;
-use std::fs::{self, File, OpenOptions, TryLockError};
+use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write};
 use std::os::unix::fs::{DirBuilderExt, FileExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use super::lock::lock;
 use super::{Disk, DiskError, Entry, Operation};
 use stream::Stream;
 pub(crate) use stream::is_refused;
 
 mod stream;
-
-/// Held by the process that writes; its contents mean nothing.
-const LOCK: &str = "lock";
 
 /// Files made here have the rows of a job: no other user may read them, whatever the umask (rule S5).
 pub(crate) const FILE_MODE: u32 = 0o600;
@@ -134,20 +132,7 @@ impl RealDisk {
         make_durably(&root, &mut |parent| File::open(parent).and_then(|parent| parent.sync_all()))
             .map_err(fail(Operation::Open))?;
         refuse_writable_by_others(&root).map_err(fail(Operation::Open))?;
-        let lock = OpenOptions::new()
-            .create(true)
-            .truncate(false)
-            .write(true)
-            .mode(FILE_MODE)
-            .open(root.join(LOCK))
-            .map_err(fail(Operation::Lock))?;
-        lock.try_lock().map_err(|error| match error {
-            TryLockError::Error(cause) => fail(Operation::Lock)(cause),
-            TryLockError::WouldBlock => {
-                let busy = io::Error::new(io::ErrorKind::ResourceBusy, "another process writes there");
-                fail(Operation::Lock)(busy)
-            }
-        })?;
+        let lock = lock(&root).map_err(fail(Operation::Lock))?;
         Ok(Self::with(root, Some(lock)))
     }
 
@@ -384,7 +369,7 @@ mod tests {
         disk.create_directory("checkpoint").unwrap();
         disk.create("checkpoint/manifest").unwrap();
         rustix::process::umask(before);
-        for file in ["log", "rows", "checkpoint/manifest", LOCK] {
+        for file in ["log", "rows", "checkpoint/manifest", "lock"] {
             assert_eq!(mode(&root.join(file)), 0o600, "{file}");
         }
         for directory in ["", "checkpoint", ".."] {

@@ -88,7 +88,13 @@ fn all_shards_of_the_lowest_ones_process_are_found() {
     assert!(first.iter().all(|found| found.recovered.restored.address() == address(1)));
     let second = found(&data).unwrap();
     assert_eq!(numbers(&second), [1, 3]);
-    assert!(found(&data).unwrap().is_empty());
+    let error = found(&data).unwrap_err();
+    let text = error.to_string();
+    let (directory, process) = (data.path().display().to_string(), std::process::id().to_string());
+    for word in [&directory, &process, "127.0.0.1:4001", "127.0.0.1:4002"] {
+        assert!(text.contains(word), "{word} is not in {text:?}");
+    }
+    assert!(error.is_busy() && matches!(error, PlaceError::Busy { holders, .. } if holders.len() == 2));
     drop(first);
     assert_eq!(numbers(&found(&data).unwrap()), [0, 2, 4]);
 }
@@ -122,6 +128,7 @@ fn a_process_that_takes_its_shards_keeps_all_of_them() {
     let error = found(&data).unwrap_err();
     let PlaceError::Shard { directory, cause } = &error else { panic!("{error}") };
     assert!(directory.ends_with("shard-3") && cause.to_string().contains("another process"), "{error}");
+    assert!(error.is_busy());
     // Its text has all that it is caused by, which must not be printed once more.
     assert!(error.source().is_none());
     drop(last);
