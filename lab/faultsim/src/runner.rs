@@ -449,8 +449,8 @@ impl ScenarioRunner {
         }
         let Some(host) = self.world.observer.roster.host(peer) else { return };
         // A worker that was away itself may take a switch for silent.
-        let blamed_by =
-            reason.strip_prefix("could not be reached by worker ").and_then(|worker| worker.parse().ok());
+        let blame = reason.strip_prefix("could not be reached by worker ");
+        let blamed_by = blame.and_then(|rest| rest.split(':').next()).and_then(|worker| worker.parse().ok());
         let accuser = blamed_by.and_then(|worker| self.world.observer.roster.host(Peer::Worker(worker)));
         let exempt = self.is_exempt(host)
             || accuser.is_some_and(|accuser| self.is_exempt(accuser))

@@ -72,6 +72,53 @@ fn an_advertised_address_is_that_which_others_call() {
     drop((server, worker));
 }
 
+/// A job of one worker, one server and one switch, of which this one is known by an address that is not its own. Returns the controller, that
+/// member, and the others.
+fn with_a_wrong_address(kind: &str, directory: &TempDir) -> (Member, Member, Vec<Member>) {
+    let data = tiny_data(directory.path());
+    let options = ["--workers", "1", "--servers", "1", "--switches", "1", "--sample", "1", "--epochs", "2"];
+    let (controller, address) = controller(&[&["--data", &data], &options[..]].concat());
+    let others = ["server", "switch", "worker"].into_iter().filter(|other| *other != kind);
+    let others = others.map(|other| Member::start(&[other, "--controller", &address])).collect();
+    let wrong = Member::start(&[kind, "--controller", &address, "--advertise", "127.0.0.9"]);
+    (controller, wrong, others)
+}
+
+#[test]
+fn a_switch_that_no_worker_reaches_ends_and_the_job_goes_on() {
+    let directory = TempDir::new().unwrap();
+    let (controller, switch, others) = with_a_wrong_address("switch", &directory);
+    controller.line_with("training begins");
+    let begun = Instant::now();
+    let (code, last) = switch.end();
+    assert!(begun.elapsed() < Duration::from_secs(10), "{:?}", begun.elapsed());
+    assert_eq!(code, Some(1), "{last}");
+    for word in ["switch 0", "worker 0", "127.0.0.9:", "--advertise"] {
+        assert!(last.contains(word), "{word:?} is not in {last}");
+    }
+    controller.line_with("switch 0 could not be reached by worker 0: it is known by 127.0.0.9:");
+    for member in others.into_iter().chain([controller]) {
+        let (code, last) = member.end();
+        assert_eq!(code, Some(0), "{last}");
+    }
+}
+
+#[test]
+fn a_worker_that_the_switch_knows_by_another_address_is_named() {
+    let directory = TempDir::new().unwrap();
+    let (controller, worker, _others) = with_a_wrong_address("worker", &directory);
+    controller.line_with("training begins");
+    let begun = Instant::now();
+    for member in [worker, controller] {
+        let (code, last) = member.end();
+        assert_eq!(code, Some(1), "{last}");
+        for word in ["worker 0", "127.0.0.9", "switch 0", "--advertise"] {
+            assert!(last.contains(word), "{word:?} is not in {last}");
+        }
+    }
+    assert!(begun.elapsed() < Duration::from_secs(10), "{:?}", begun.elapsed());
+}
+
 #[test]
 fn a_controller_on_another_machine_needs_a_token() {
     let output = run(&["worker", "--controller", "192.0.2.1:7700", "--patience", "1"]);

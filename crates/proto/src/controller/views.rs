@@ -19,6 +19,11 @@ const COMPLAINT_MAX: Duration = Duration::from_secs(3);
 const COMPLAINT_MIN: Duration = Duration::from_secs(1);
 /// Number of complaints of one worker after which it is accepted alone.
 const COMPLAINTS_OF_ONE: u32 = 3;
+/// Datagrams from addresses of no worker, beside none of a worker, that show another address than is known of those: a worker that waits for
+/// a switch sends it some 100 in the 2 s before it complains.
+const UNKNOWN_DATAGRAMS_MIN: u64 = 40;
+/// The way out for a member that others do not find.
+const ADVICE: &str = "--advertise HOST[:PORT] names the address by which others reach a member";
 /// A worker whose complaints are accepted alone more often than this is at fault itself.
 const LONE_COMPLAINTS_PERIOD: Duration = Duration::from_secs(30);
 
@@ -193,7 +198,33 @@ impl Controller {
         if again && !of_most {
             return self.lose(now, worker, "reaches one switch as little as another".to_owned());
         }
-        self.lose(now, switch, format!("could not be reached by {worker}"));
+        self.lose_unreached(now, switch, worker);
+    }
+
+    /// Loses a switch that a worker cannot reach. If nothing of any worker has ever come to it, one of the two is not where it is said to be: under
+    /// another number it would be lost again, so it is told that, and ends (rule M14).
+    fn lose_unreached(&mut self, now: Instant, switch: Peer, worker: Peer) {
+        let reason = format!("could not be reached by {worker}");
+        let address_of = |peer| self.members.get(&peer).map(|member: &Member| member.address);
+        // A device counts pushes alone.
+        let counts = self.members.get(&switch).filter(|member| !member.is_slow);
+        let counts = counts.and_then(|member| member.statistics);
+        let (Some(Statistics::Switch(counts)), Some(of_switch), Some(of_worker)) =
+            (counts, address_of(switch), address_of(worker))
+        else {
+            return self.lose(now, switch, reason);
+        };
+        if counts.packets > 0 {
+            return self.lose(now, switch, reason);
+        }
+        let (peer, why) = if counts.unknown_senders >= UNKNOWN_DATAGRAMS_MIN {
+            let ip = of_worker.ip();
+            (worker, format!("is known by {ip}, and what comes to {switch} is of other addresses: {ADVICE}"))
+        } else {
+            (switch, format!("{reason}: it is known by {of_switch}, and nothing has come to it: {ADVICE}"))
+        };
+        self.send(peer, Message::Abort { reason: format!("{peer} {why}") });
+        self.lose(now, peer, why);
     }
 
     /// Goes on without the switches that hold up the present view.

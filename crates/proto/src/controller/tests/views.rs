@@ -4,6 +4,7 @@ use super::harness::{ControllerHarness, ms};
 use crate::cluster::{Ownership, Peer, View};
 use crate::controller::{ControllerCommand, ControllerEvent};
 use crate::message::{Kind, Message};
+use crate::statistics::{Statistics, SwitchStatistics};
 
 use Peer::{Server, Switch, Worker};
 
@@ -301,6 +302,43 @@ fn a_switch_is_lost_if_most_cannot_reach_it_or_one_repeats_it() {
     assert_eq!(harness.lost(), [], "the first was too long ago");
     complain(&mut harness, 0, 1);
     assert_eq!((harness.lost(), harness.owners()), (vec![Switch(1)], vec![None]));
+}
+
+/// Two workers that cannot reach a switch with these counts complain. Returns the lost, and what the second of them and the switch received.
+fn unreached(counts: SwitchStatistics) -> (Vec<Peer>, Vec<Message>, Vec<Message>) {
+    let mut harness = ControllerHarness::running(1, 1, 1, 2);
+    let probe = harness.newest_probe(Switch(0));
+    harness.from(Switch(0), Message::Heartbeat { statistics: Statistics::Switch(counts), probe });
+    for worker in 0..2 {
+        harness.from(Worker(worker), Message::Unreachable { switch: 0 });
+    }
+    (harness.lost(), harness.received(Worker(1)), harness.received(Switch(0)))
+}
+
+// rule M14
+#[test]
+fn a_switch_to_which_nothing_has_come_is_told_and_ends() {
+    let (lost, to_worker, to_switch) = unreached(SwitchStatistics::default());
+    assert_eq!((lost, to_worker), (vec![Switch(0)], vec![]));
+    let [Message::Abort { reason }] = to_switch.as_slice() else { panic!("{to_switch:?}") };
+    for word in ["switch 0", "worker 1", "10.0.1.1:5000", "--advertise"] {
+        assert!(reason.contains(word), "{word} is not in {reason:?}");
+    }
+    // One that has worked is only lost, and comes again.
+    let (lost, to_worker, to_switch) = unreached(SwitchStatistics { packets: 1, ..Default::default() });
+    assert_eq!((lost, to_worker, to_switch), (vec![Switch(0)], vec![], vec![]));
+}
+
+// rule M14
+#[test]
+fn a_worker_with_another_address_than_known_is_told_and_ends() {
+    let counts = SwitchStatistics { unknown_senders: 40, ..Default::default() };
+    let (lost, to_worker, to_switch) = unreached(counts);
+    assert_eq!((lost, to_switch), (vec![Worker(1)], vec![]));
+    let [Message::Abort { reason }] = to_worker.as_slice() else { panic!("{to_worker:?}") };
+    for word in ["worker 1", "switch 0", "10.0.1.1", "--advertise"] {
+        assert!(reason.contains(word), "{word} is not in {reason:?}");
+    }
 }
 
 // rule M14
