@@ -89,6 +89,8 @@ enum Tables {
 pub(crate) fn run(arguments: &Arguments) -> Result<()> {
     arguments.exit.begin()?;
     let mut watch = arguments.watch.controller(&arguments.commands, true, arguments.job.bars())?;
+    // Before there is a job, none is told.
+    watch.fail_when_interrupted();
     let ended = gather(arguments, &mut watch);
     if let Err(error) = &ended {
         watch.ended(Err(format!("{error:#}")));

@@ -102,6 +102,8 @@ impl FaultSchedule {
 
 pub(crate) fn run(arguments: &Arguments) -> Result<()> {
     let mut watch = arguments.watch.controller(&arguments.commands, false, arguments.job.bars())?;
+    watch.fail_when_interrupted();
+    watch.fail_when_terminated();
     let ended = train(arguments, &mut watch);
     if let Err(error) = &ended {
         watch.ended(Err(format!("{error:#}")));

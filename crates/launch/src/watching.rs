@@ -21,6 +21,7 @@ use libra_proto::{
 use serde_json::Value;
 
 use crate::progress::Bars;
+use crate::{exit, interrupt};
 
 /// Options of every process that can be watched.
 #[derive(Args, Debug, Clone, Default)]
@@ -223,10 +224,32 @@ impl ControllerWatch {
         );
     }
 
+    /// SIGINT ends the process from now on, with the job and its last event, until there is another [reaction](interrupt::on_first).
+    pub fn fail_when_interrupted(&self) {
+        let events = self.events();
+        interrupt::on_first(move || fail_at_once(events.as_ref(), "interrupted", exit::INTERRUPTED));
+    }
+
+    /// The same for SIGTERM: the whole job is in this process, and is gone with it.
+    pub fn fail_when_terminated(&self) {
+        let events = self.events();
+        interrupt::on_terminate(move || {
+            exit::report("libra", "terminated");
+            fail_at_once(events.as_ref(), "terminated", exit::AGAIN);
+        });
+    }
+
     /// The controller has ended.
     pub fn finish(self) {
         self.end.finish();
     }
+}
+
+fn fail_at_once(events: Option<&EventSender>, reason: &str, code: u8) -> ! {
+    if let Some(events) = events {
+        events.send_last(Event::JobFailed { reason: reason.to_owned() });
+    }
+    std::process::exit(code.into())
 }
 
 /// Reports an event of a server or switch, if events are written.

@@ -14,6 +14,7 @@ use std::str::FromStr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread::{self, JoinHandle};
+use std::time::Instant;
 
 use libra_net::Inspector;
 use libra_proto::{ControllerStatus, MemberStatus, Peer};
@@ -30,6 +31,9 @@ use self::writer::Writer;
 const COUNTS_INTERVAL: Duration = Duration::from_secs(1);
 /// Time for a loop to answer with its counts.
 const COUNTS_TIME: Duration = Duration::from_millis(500);
+/// Time for the last event of a process that ends at once, and the pause between looks.
+const LAST_TIME: Duration = Duration::from_millis(500);
+const LAST_PAUSE: Duration = Duration::from_millis(1);
 /// Lines that wait for the writer.
 const WAITING_MAX: usize = 4096;
 
@@ -90,6 +94,16 @@ impl EventSender {
         let line = Line { member, event, time: jiff::Timestamp::now() };
         if self.lines.try_send(line).is_err() {
             self.lost.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    /// Reports the last event, and waits until it is written, but not for long: the process ends at once, in the midst of its work.
+    pub fn send_last(&self, event: Event) {
+        self.send(None, event);
+        self.send(None, Event::End);
+        let until = Instant::now() + LAST_TIME;
+        while !self.lines.is_closed() && Instant::now() < until {
+            thread::sleep(LAST_PAUSE);
         }
     }
 }

@@ -40,16 +40,30 @@ fn sigterm_ends_a_process_that_has_nothing_to_drain_with_75() {
 }
 
 #[test]
-fn sigterm_in_the_profile_run_ends_it_at_once() {
-    let member =
-        Member::start(&["controller", "--listen", "127.0.0.1:0", "--sample", "1", "--factors", "64"]);
-    std::thread::sleep(Duration::from_secs(1));
-    member.signal("-TERM");
-    let terminated = Instant::now();
-    let (code, lines) = member.end_with_lines();
-    assert_eq!(code, Some(75), "{lines:?}");
-    assert!(terminated.elapsed() < Duration::from_secs(1), "{:?}", terminated.elapsed());
-    assert!(!lines.iter().any(|line| line.contains("waiting for")), "the profile was made before: {lines:?}");
+fn a_signal_in_the_profile_run_ends_it_at_once() {
+    let directory = TempDir::new().unwrap();
+    // A controller that is terminated comes again, and its job goes on; that of `train` is gone.
+    for (command, signal, code, is_failed) in [
+        (&["controller", "--listen", "127.0.0.1:0"][..], "-TERM", 75, false),
+        (&["controller", "--listen", "127.0.0.1:0"], "-INT", 130, true),
+        (&["train"], "-TERM", 75, true),
+        (&["train"], "-INT", 130, true),
+    ] {
+        let events = path_in(&directory, &format!("{}{signal}", command[0]));
+        let options = ["--sample", "1", "--factors", "64", "--events", &events];
+        let member = Member::start(&[command, &options].concat());
+        thread::sleep(Duration::from_secs(1));
+        member.signal(signal);
+        let signalled = Instant::now();
+        let (ended, lines) = member.end_with_lines();
+        assert_eq!(ended, Some(code), "{command:?} {signal}: {lines:?}");
+        assert!(signalled.elapsed() < Duration::from_secs(1), "{command:?}: {:?}", signalled.elapsed());
+        let is_past = |line: &String| line.contains("waiting for") || line.contains("training");
+        assert!(!lines.iter().any(is_past), "the profile was made before: {lines:?}");
+        let events = fs::read_to_string(events).unwrap();
+        let last = events.lines().next_back().unwrap_or_default();
+        assert_eq!(last.contains("\"event\":\"job_failed\""), is_failed, "{command:?} {signal}: {events}");
+    }
 }
 
 #[test]
