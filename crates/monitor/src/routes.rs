@@ -3,7 +3,7 @@
 //! | path | answer |
 //! |---|---|
 //! | `GET /metrics` | metrics, as OpenMetrics or as the text format of Prometheus |
-//! | `GET /healthz` | 200 if all loops of the process turn, else 503 |
+//! | `GET /healthz` | 200 if all loops of the process turn, and a restore before them moves, else 503 |
 //! | `GET /readyz` | 200 if the process can do its part, else 503 |
 //! | `GET /status` | a [`Document`] |
 //! | `GET /sd` | the members that answer over HTTP, for `http_sd_configs` of Prometheus (controller) |
@@ -142,10 +142,12 @@ fn check(result: Result<(), String>) -> Response {
     }
 }
 
-fn are_alive<S>(inspected: &Inspected<S>) -> Result<(), String> {
-    match inspected.silent {
-        0 => Ok(()),
-        silent => Err(format!("{silent} loops have not turned for {} s", LOOP_TIME.as_secs())),
+fn is_alive<S>(inspected: &Inspected<S>) -> Result<(), String> {
+    let still = inspected.restore_stands_still.filter(|still| *still >= LOOP_TIME);
+    match (inspected.silent, still) {
+        (0, None) => Ok(()),
+        (0, Some(still)) => Err(format!("it reads its disk, and nothing has come for {} s", still.as_secs())),
+        (silent, _) => Err(format!("{silent} loops have not turned for {} s", LOOP_TIME.as_secs())),
     }
 }
 
@@ -157,7 +159,7 @@ async fn member_metrics(State(process): Member, headers: HeaderMap) -> Response 
 }
 
 async fn member_health(State(process): Member) -> Response {
-    check(are_alive(&process.inspector.ask(LOOP_TIME).await))
+    check(is_alive(&process.inspector.ask(LOOP_TIME).await))
 }
 
 async fn member_readiness(State(process): Member) -> Response {
@@ -198,7 +200,7 @@ async fn controller_metrics(State(process): Controller, headers: HeaderMap) -> R
 }
 
 async fn controller_health(State(process): Controller) -> Response {
-    check(are_alive(&process.inspector.ask(LOOP_TIME).await))
+    check(is_alive(&process.inspector.ask(LOOP_TIME).await))
 }
 
 /// A controller is ready once its loop turns, as members may join then; but not while members of a cluster come back to it.
@@ -259,4 +261,22 @@ async fn service_discovery(
         }
     }
     Ok(Json(groups))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_process_is_alive_if_its_loops_turn_or_its_restore_moves() {
+        let health = |silent, still: Option<u64>| {
+            let restore_stands_still = still.map(Duration::from_secs);
+            let (statuses, lag, sockets) = (Vec::<()>::new(), Duration::ZERO, Vec::new());
+            is_alive(&Inspected { statuses, silent, lag, sockets, restore_stands_still })
+        };
+        assert_eq!(health(0, None), Ok(()));
+        assert_eq!(health(0, Some(4)), Ok(()));
+        assert_eq!(health(0, Some(5)), Err("it reads its disk, and nothing has come for 5 s".to_owned()));
+        assert_eq!(health(2, None), Err("2 loops have not turned for 5 s".to_owned()));
+    }
 }

@@ -16,7 +16,15 @@ type Request<S> = oneshot::Sender<S>;
 pub struct Inspector<S> {
     roles: Arc<Mutex<Vec<Watched<S>>>>,
     sockets: Arc<Mutex<Vec<u64>>>,
+    restore: Arc<Mutex<Option<Restore>>>,
     http: Option<SocketAddr>,
+}
+
+/// The reading of a disk before roles begin: the shard and the bytes of it that were read, and when these were fewer.
+#[derive(Debug, Clone, Copy)]
+struct Restore {
+    read: (u16, u64),
+    moved_at: Instant,
 }
 
 /// A role that runs, or its last status.
@@ -37,12 +45,14 @@ pub struct Inspected<S> {
     pub lag: Duration,
     /// The inodes of the sockets for datagrams of the process.
     pub sockets: Vec<u64>,
+    /// Of a process that reads its disk before its roles begin: the time since it last read something.
+    pub restore_stands_still: Option<Duration>,
 }
 
 impl<S> Inspector<S> {
     /// An inspector of no role yet. Members tell the controller that they answer requests over HTTP at `http`.
     pub fn new(http: Option<SocketAddr>) -> Self {
-        Self { roles: Arc::default(), sockets: Arc::default(), http }
+        Self { roles: Arc::default(), sockets: Arc::default(), restore: Arc::default(), http }
     }
 
     /// Returns the address at which the process answers requests over HTTP.
@@ -63,6 +73,24 @@ impl<S> Inspector<S> {
         self.sockets().push(inode);
     }
 
+    fn restore(&self) -> MutexGuard<'_, Option<Restore>> {
+        self.restore.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The process has read so many bytes of a shard.
+    pub(crate) fn note_restore(&self, shard: u16, read: u64) {
+        let mut restore = self.restore();
+        let read = (shard, read);
+        if restore.is_none_or(|restore| restore.read != read) {
+            *restore = Some(Restore { read, moved_at: Instant::now() });
+        }
+    }
+
+    /// The process reads its disk no more.
+    pub(crate) fn end_restore(&self) {
+        *self.restore() = None;
+    }
+
     /// The requests for one more role.
     pub(crate) fn watch(&self) -> Inspections<S> {
         let (requests, inbox) = mpsc::unbounded_channel();
@@ -79,7 +107,9 @@ impl<S: Clone> Inspector<S> {
         let asked: Vec<_> = self.roles().iter().map(ask).collect();
         let until = tokio::time::Instant::now() + time;
         let sockets = self.sockets().clone();
-        let mut inspected = Inspected { statuses: Vec::new(), silent: 0, lag: Duration::ZERO, sockets };
+        let restore_stands_still = self.restore().map(|restore| restore.moved_at.elapsed());
+        let (statuses, lag) = (Vec::new(), Duration::ZERO);
+        let mut inspected = Inspected { statuses, silent: 0, lag, sockets, restore_stands_still };
         for (place, asked) in asked.into_iter().enumerate() {
             let answer = match asked {
                 Ok(status) => Some(*status),
@@ -118,7 +148,12 @@ fn ask<S: Clone>(role: &Watched<S>) -> Result<Box<S>, oneshot::Receiver<S>> {
 
 impl<S> Clone for Inspector<S> {
     fn clone(&self) -> Self {
-        Self { roles: Arc::clone(&self.roles), sockets: Arc::clone(&self.sockets), http: self.http }
+        Self {
+            roles: Arc::clone(&self.roles),
+            sockets: Arc::clone(&self.sockets),
+            restore: Arc::clone(&self.restore),
+            http: self.http,
+        }
     }
 }
 
@@ -173,6 +208,25 @@ impl<S> Inspections<S> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[tokio::test]
+    async fn a_restore_stands_still_while_no_byte_is_read() {
+        let inspector: Inspector<u8> = Inspector::new(None);
+        let ask = || async { inspector.ask(Duration::ZERO).await.restore_stands_still };
+        assert_eq!(ask().await, None);
+        let began = Instant::now();
+        inspector.note_restore(0, 10);
+        let pause = Duration::from_millis(20);
+        std::thread::sleep(pause);
+        inspector.note_restore(0, 10);
+        assert!(ask().await.unwrap() >= pause);
+        for (shard, read) in [(0, 11), (1, 11)] {
+            inspector.note_restore(shard, read);
+            assert!(ask().await.unwrap() <= began.elapsed() - pause);
+        }
+        inspector.end_restore();
+        assert_eq!(ask().await, None);
+    }
 
     #[tokio::test]
     async fn a_silent_role_is_counted_and_one_that_ended_answers() {

@@ -72,6 +72,9 @@ fn announce(
             tokio::time::sleep(RESTORING_INTERVAL).await;
             let reading = reading.lock().unwrap_or_else(PoisonError::into_inner).clone();
             let Some(progress) = reading.map(|reading| reading.progress()) else { continue };
+            if let Some(inspector) = &options.inspector {
+                inspector.note_restore(progress.server, progress.read);
+            }
             if commands.send(progress).is_err() {
                 return core::future::pending::<()>().await;
             }
@@ -91,5 +94,8 @@ fn announce(
         }
     });
     runtime.shutdown_background();
+    if let Some(inspector) = &options.inspector {
+        inspector.end_restore();
+    }
     Ok(())
 }
