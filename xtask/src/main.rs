@@ -67,7 +67,7 @@ enum Command {
     Smoke,
     /// Runs the programs of `examples/`, in processes and in one
     Examples,
-    /// Runs a cluster of six processes, each in a network namespace of its own (needs root)
+    /// Runs jobs whose processes have a network namespace each; one with a server that comes back elsewhere (needs root)
     Namespaces(namespaces::Options),
     /// Gives every reader of bytes random inputs, each for a while
     Fuzz(fuzz::Options),

@@ -1,9 +1,10 @@
 //! `cargo xtask namespaces`: a cluster as it would be spread over machines. Six processes of the release binary, each
 //! in a network namespace of its own, train together over TLS with one token, after strangers were turned away; then one process trains the
-//! same, and both must be as good.
+//! same, and both must be as good. At last a job whose server and controller are killed and come back must be right to the bit.
 
 mod authority;
 pub(crate) mod ip;
+mod returns;
 mod strangers;
 
 use std::path::{Path, PathBuf};
@@ -57,6 +58,12 @@ pub(crate) struct Options {
     /// Seconds that the cluster, and then the one process, may take
     #[arg(long, value_name = "S", default_value_t = 420)]
     limit: u64,
+    /// Seconds for which a controller is away that comes back
+    #[arg(long, value_name = "S", default_value_t = 15, value_parser = clap::value_parser!(u64).range(1..=600))]
+    away: u64,
+    /// Directory with the programs libra and libra-lab; without it those of a release build, which is made
+    #[arg(long, value_name = "DIR")]
+    programs: Option<PathBuf>,
     /// Fails instead of skipping when this machine does not allow network namespaces
     #[arg(long)]
     required: bool,
@@ -76,6 +83,8 @@ impl Options {
             plan: None,
             tolerance: 0.05,
             limit: 420,
+            away: 15,
+            programs: None,
             required: false,
         }
     }
@@ -115,7 +124,12 @@ pub(crate) fn run(options: &Options) -> Result<Outcome> {
         Err(error) if !options.required => return Ok(Outcome::Skipped(format!("{error:#}"))),
         Err(error) => return Err(error),
     };
-    let job = Job::new("namespaces", options.data()?, options.job()?, Duration::from_secs(options.limit))?;
+    let programs = match &options.programs {
+        Some(programs) => programs.canonicalize().context("--programs")?,
+        None => release(&["libra", "libra-lab"])?,
+    };
+    let limit = Duration::from_secs(options.limit);
+    let job = Job::new("namespaces", &programs, options.data()?, options.job()?, limit)?;
     job.certificates(&network).context("strangers at a controller with a certificate")?;
     let cluster = job.cluster(&network, &[], "mac").context("the cluster in network namespaces")?;
     drop(network);
@@ -124,10 +138,19 @@ pub(crate) fn run(options: &Options) -> Result<Outcome> {
     println!("one process:   {}", single.summary());
 
     compare(&cluster, &single, options.tolerance)?;
+    returns::run(&programs, &job.folder, options.away).context("members that come back")?;
     Ok(Outcome::Passed)
 }
 
-/// A training that is run more than once, by the release binary.
+/// Makes a release build of these programs, and returns their directory.
+pub(crate) fn release(programs: &[&str]) -> Result<PathBuf> {
+    let named = programs.iter().flat_map(|program| ["--bin", *program]);
+    let arguments: Vec<_> = ["build", "--quiet", "--release"].into_iter().chain(named).collect();
+    shell::run(shell::cargo(&arguments))?;
+    Ok(shell::target_directory()?.join("release"))
+}
+
+/// A training that is run more than once.
 pub(crate) struct Job {
     binary: PathBuf,
     folder: PathBuf,
@@ -138,13 +161,17 @@ pub(crate) struct Job {
 }
 
 impl Job {
-    /// Builds the binary. What its processes print goes to a folder of this name.
-    pub(crate) fn new(name: &str, data: String, options: Vec<String>, limit: Duration) -> Result<Self> {
-        shell::run(shell::cargo(&["build", "--quiet", "--release", "--bin", "libra"]))?;
-        let target = shell::target_directory()?;
-        let folder = target.join(name);
+    /// A job of the binary in this directory. What its processes print goes to a folder of this name.
+    pub(crate) fn new(
+        name: &str,
+        programs: &Path,
+        data: String,
+        options: Vec<String>,
+        limit: Duration,
+    ) -> Result<Self> {
+        let folder = shell::target_directory()?.join(name);
         std::fs::create_dir_all(&folder).with_context(|| format!("cannot make {}", folder.display()))?;
-        Ok(Self { binary: target.join("release/libra"), folder, data, options, limit })
+        Ok(Self { binary: programs.join("libra"), folder, data, options, limit })
     }
 
     /// Runs it by six processes, each in a network namespace of its own; the switch gets some more options. Packets must have such tags.

@@ -1,7 +1,8 @@
-//! A network of namespaces, for switches that sit behind interfaces: those that add up in the kernel must.
+//! A network of namespaces, for switches that sit behind interfaces: those that add up in the kernel must. Any other member may
+//! have a place there, too.
 //!
 //! ```text
-//!   controller, servers, workers: 10.77.0.1      switch 0: 10.77.0.2   switch 1: 10.77.0.3
+//!   all without a place: 10.77.0.1               place 0: 10.77.0.2    place 1: 10.77.0.3
 //!   ──────────────── bridge ─────────────────    ──────── eth0 ─────   ──────── eth0 ─────    a namespace each
 //!                    │    └─ port1 ═════════════════════════════════════════════╝             veth pairs
 //!                    └────── port0 ══════════════════════╝
@@ -16,7 +17,7 @@ use std::process::{Child, Command, Stdio};
 
 use anyhow::{Context, Result, bail};
 
-/// Address of all processes that are no switches.
+/// Address of all processes that have no place of their own.
 pub const HOSTS: [u8; 4] = [10, 77, 0, 1];
 
 /// Namespaces and their interfaces. Dropping it removes them.
@@ -35,7 +36,7 @@ pub const WORKERS_INTERFACE: &str = "workers";
 /// The address of a bmv2 is so much above that of its agent.
 const P4_ADDRESSES: u8 = 128;
 
-/// A place for a switch.
+/// A place for a member.
 pub struct Seat {
     /// The name of its network namespace.
     pub namespace: String,
@@ -60,15 +61,18 @@ impl Network {
         Ok(network)
     }
 
-    /// Makes a place for the switch process of this index.
-    fn seat(&mut self, index: usize) -> Result<Seat> {
+    /// Makes the place of this index.
+    ///
+    /// # Errors
+    /// No address is left, or the system does not allow it.
+    pub fn seat(&mut self, index: usize) -> Result<Seat> {
         let [a, b, c, first] = HOSTS;
         let last = u8::try_from(index + 1).ok().and_then(|index| first.checked_add(index));
         let Some(last) = last.filter(|last| *last < u8::MAX) else {
-            bail!("there are addresses for 253 switches");
+            bail!("there are addresses for 253 members");
         };
         let seat = Seat {
-            namespace: format!("{}-switch{index}", self.hosts),
+            namespace: format!("{}-place{index}", self.hosts),
             address: Ipv4Addr::new(a, b, c, last),
             port: format!("port{index}"),
         };

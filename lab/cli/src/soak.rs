@@ -48,7 +48,7 @@ const PRELUDE: Duration = Duration::from_millis(1500);
 /// acknowledged, to the bit.
 ///
 /// Workers push whole numbers all the time. What was killed is started again: a switch, as a standby, and a worker after a second, a server
-/// and the controller at once; every other server at another address. Exit code 1 if a single bit is wrong; but a server without a log loses what came after its last
+/// and the controller at once (--away); every other server at another address, or each with --namespaces. Exit code 1 if a single bit is wrong; but a server without a log loses what came after its last
 /// checkpoint, and that is only counted.
 #[derive(Args, Debug)]
 pub(crate) struct Arguments {
@@ -102,6 +102,15 @@ pub(crate) struct Arguments {
     /// Processes that get SIGTERM, and when, as in --kill: they end in order, and are started again as those that are killed
     #[arg(long, value_name = "WHO@TIME", value_delimiter = ',')]
     drain: Vec<TargetAt>,
+    /// Puts each process into a network namespace of its own, a server that is started again into another one; needs root
+    #[arg(long)]
+    namespaces: bool,
+    /// Seconds for which a controller that has ended stays away: otherwise it is started again at once
+    #[arg(long, value_name = "S", value_parser = positive_seconds)]
+    away: Option<Duration>,
+    /// Time for which the job waits for a server or the controller, in seconds, as of `libra controller`
+    #[arg(long, value_name = "S", default_value = "30", value_parser = positive_seconds)]
+    return_max: Duration,
     /// When everything that a switch holds moves to another: `10s`; several with commas between
     #[arg(long, value_name = "TIME", value_delimiter = ',')]
     migrate: Vec<Moment>,
@@ -203,6 +212,9 @@ impl Arguments {
             );
         }
         self.plane.check_lanes(self.lanes)?;
+        if self.namespaces && self.plane != SwitchPlane::Udp {
+            bail!("--namespaces: --plane xdp and p4 make a network of their own");
+        }
         if (self.plane == SwitchPlane::P4) != self.bmv2.is_some() {
             bail!("--plane p4 and --bmv2 go together: the program, compiled, that its switches run");
         }
@@ -225,6 +237,11 @@ impl Arguments {
         self.drain.iter().filter(|drain| drain.target == target).count()
     }
 
+    /// True if processes are in network namespaces.
+    fn has_network(&self) -> bool {
+        self.namespaces || self.plane != SwitchPlane::Udp
+    }
+
     /// True if servers may lose updates, which they report.
     fn may_lose(&self) -> bool {
         self.kills(Target::Server) > 0 && !self.log
@@ -242,14 +259,14 @@ impl Arguments {
         let end = wall_clock() + u64::try_from(lasts.as_micros())?;
         let FaultArguments { loss, duplicate, reorder } = self.faults;
         Ok(Settings {
-            controller: match self.plane {
-                SwitchPlane::Udp => free_address()?,
-                // In a network without other processes.
-                SwitchPlane::Xdp | SwitchPlane::P4 => {
-                    SocketAddr::from((libra_launch::network::HOSTS, 15_000))
-                }
+            controller: if self.has_network() {
+                // Without other processes.
+                SocketAddr::from((libra_launch::network::HOSTS, 15_000))
+            } else {
+                free_address()?
             },
             plane: self.plane,
+            namespaces: self.namespaces,
             bmv2: self.bmv2.as_deref().map(Path::canonicalize).transpose().context("--bmv2")?,
             lanes: self.lanes,
             flow_packets: self.flow_packets,
@@ -261,6 +278,7 @@ impl Arguments {
             memory_limit: self.memory_limit,
             security: self.security,
             file_limit: self.file_limit,
+            return_max: self.return_max,
             task: Task { load: self.load()?, end },
         })
     }
@@ -286,6 +304,7 @@ fn free_address() -> Result<SocketAddr> {
 struct Settings {
     controller: SocketAddr,
     plane: SwitchPlane,
+    namespaces: bool,
     bmv2: Option<PathBuf>,
     lanes: u8,
     flow_packets: u32,
@@ -298,6 +317,7 @@ struct Settings {
     security: StreamSecurity,
     memory_limit: Option<u64>,
     file_limit: Option<u64>,
+    return_max: Duration,
     task: Task,
 }
 

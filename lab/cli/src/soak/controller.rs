@@ -147,6 +147,7 @@ pub(super) fn run(directory: &Path) -> Result<()> {
     let mut cluster = Cluster::new(1, load.tables(), Some(load.plan()?), hot_path);
     cluster.task = settings.task.to_text()?;
     cluster.durability = settings.durability();
+    cluster.return_max = settings.return_max;
     let outcome = controller.run(settings.sizes.into(), cluster, commands, |event| {
         // The parent reads it; if the parent is gone, the end of standard input ends this process.
         let _ = write_entry(&LogEntry { at: wall_clock(), event: event.into() });

@@ -7,7 +7,7 @@ use std::process::{Command, Stdio};
 use std::sync::mpsc::Sender;
 use std::time::{Duration, Instant};
 
-use anyhow::{Result, bail};
+use anyhow::{Context, Result, bail};
 use libra_proto::Peer;
 
 use super::Settings;
@@ -70,8 +70,10 @@ pub(super) struct Processes<'s> {
     program: PathBuf,
     token: RunToken,
     signals: Sender<Signal>,
-    /// One of their own, for switches in the kernel.
+    /// One of their own, with --namespaces and for switches in a device.
     network: Option<Network>,
+    /// Number of places in the network that are taken.
+    seats: usize,
     alive: Vec<Member>,
     /// Those that were asked to end, and when.
     draining: Vec<(Member, Instant)>,
@@ -90,7 +92,8 @@ fn with_file_limit(command: Command, bytes: u64) -> Command {
 impl<'s> Processes<'s> {
     pub(super) fn new(settings: &'s Settings, directory: &'s Path, signals: Sender<Signal>) -> Result<Self> {
         let program = parent_guard::this_program()?;
-        let network = (settings.plane != SwitchPlane::Udp).then(Network::new).transpose()?;
+        let has_network = settings.namespaces || settings.plane != SwitchPlane::Udp;
+        let network = has_network.then(Network::new).transpose()?;
         let token = RunToken::new(settings.security)?;
         Ok(Self {
             settings,
@@ -99,6 +102,7 @@ impl<'s> Processes<'s> {
             token,
             signals,
             network,
+            seats: 0,
             alive: Vec::new(),
             draining: Vec::new(),
             started: [0; 4],
@@ -109,9 +113,11 @@ impl<'s> Processes<'s> {
         let index = self.started[kind as usize];
         self.started[kind as usize] += 1;
         let log = self.directory.join(format!("{kind}-{index}.log"));
-        let mut command = match &self.network {
-            Some(network) => network.command(&self.program),
-            None => Command::new(&self.program),
+        let (seat, options) = self.seat(kind)?;
+        let mut command = match (&seat, &self.network) {
+            (Some(seat), _) => network::inside_of(&seat.namespace, &self.program),
+            (None, Some(network)) => network.command(&self.program),
+            (None, None) => Command::new(&self.program),
         };
         let controller = self.settings.controller.to_string();
         match kind {
@@ -140,10 +146,6 @@ impl<'s> Processes<'s> {
                 }
             }
             Kind::Switch => {
-                let (place, options) = self.seat(index)?;
-                if let Some(seat) = place {
-                    command = network::inside_of(&seat.namespace, &self.program);
-                }
                 command.args(["switch", "--exit-with-parent", "--controller", &controller]).args(options);
             }
         }
@@ -165,31 +167,38 @@ impl<'s> Processes<'s> {
         Ok(())
     }
 
-    /// Namespace of a switch, if it has one of its own, and the options that go with it.
-    fn seat(&mut self, index: usize) -> Result<(Option<Seat>, Vec<String>)> {
+    /// Namespace of a process, if it has one of its own, and the options of a switch that go with it.
+    fn seat(&mut self, kind: Kind) -> Result<(Option<Seat>, Vec<String>)> {
+        let is_switch = kind == Kind::Switch;
         let mut options = Vec::new();
         let mut add = |option: &str, value: String| options.extend([option.to_owned(), value]);
-        let seat = match (&mut self.network, &self.settings.bmv2) {
-            (Some(network), Some(program)) => {
-                let (seat, address) = network.p4_seat(index)?;
-                add("--plane", "p4".to_owned());
-                add("--bmv2", program.display().to_string());
-                add("--interface", network::WORKERS_INTERFACE.to_owned());
-                add("--listen", format!("{address}:4700"));
-                return Ok((Some(seat), options));
-            }
-            (Some(network), None) => {
-                let seat = network.xdp_seat(index, &self.program)?;
+        let seat = match (&mut self.network, self.settings.plane) {
+            // The controller comes back where it was: members have no other address of it.
+            (Some(network), SwitchPlane::Udp) if kind != Kind::Controller => Some(network.seat(self.seats)?),
+            (Some(network), SwitchPlane::Xdp) if is_switch => {
+                let seat = network.xdp_seat(self.seats, &self.program)?;
                 add("--plane", "xdp".to_owned());
                 add("--interface", network::INTERFACE.to_owned());
                 add("--listen", format!("{}:0", seat.address));
                 Some(seat)
             }
-            (None, _) => None,
+            (Some(network), SwitchPlane::P4) if is_switch => {
+                let (seat, address) = network.p4_seat(self.seats)?;
+                let program = self.settings.bmv2.as_ref().context("a P4 switch has no program")?;
+                add("--plane", "p4".to_owned());
+                add("--bmv2", program.display().to_string());
+                add("--interface", network::WORKERS_INTERFACE.to_owned());
+                add("--listen", format!("{address}:4700"));
+                Some(seat)
+            }
+            _ => None,
         };
+        self.seats += usize::from(seat.is_some());
         // What a switch in a device sends does not pass this process: there the workers alone have faults.
-        for (option, rate) in ["--loss", "--duplicate", "--reorder"].iter().zip(self.settings.faults) {
-            add(option, rate.to_string());
+        if is_switch && self.settings.plane != SwitchPlane::P4 {
+            for (option, rate) in ["--loss", "--duplicate", "--reorder"].iter().zip(self.settings.faults) {
+                add(option, rate.to_string());
+            }
         }
         Ok((seat, options))
     }

@@ -21,7 +21,7 @@ use libra_launch::interrupt;
 const LOOK: Duration = Duration::from_millis(50);
 /// Time that the cluster may take to assemble.
 const GATHERING_MAX: Duration = Duration::from_secs(20);
-/// After this long what was killed starts again; the controller does so at once.
+/// After this long a switch or a worker that has ended starts again.
 const RESTART_AFTER: Duration = Duration::from_secs(1);
 /// Time that the cluster may take to end once workers push no more, besides that for the rows, which each worker reads then.
 const ENDING_MAX: Duration = Duration::from_secs(30);
@@ -69,6 +69,16 @@ impl SoakRunner<'_> {
         Ok(history)
     }
 
+    /// The start of a process in the place of another, and how much later.
+    fn start_again(&self, kind: Kind) -> (Duration, Act) {
+        let after = match kind {
+            Kind::Switch | Kind::Worker => RESTART_AFTER,
+            Kind::Server => Duration::ZERO,
+            Kind::Controller => self.arguments.away.unwrap_or_default(),
+        };
+        (after, Act::Start(kind))
+    }
+
     /// Returns the actions and their times, in order.
     fn acts(&self) -> VecDeque<(Duration, Act)> {
         let kills = self.arguments.kill.iter().map(|kill| (kill.at, Act::Kill(kill.target)));
@@ -78,15 +88,6 @@ impl SoakRunner<'_> {
         acts.sort_by_key(|(at, _)| *at);
         acts.into()
     }
-}
-
-/// The start of a process in the place of another, and how much later.
-fn start_again(kind: Kind) -> (Duration, Act) {
-    let after = match kind {
-        Kind::Switch | Kind::Worker => RESTART_AFTER,
-        Kind::Server | Kind::Controller => Duration::ZERO,
-    };
-    (after, Act::Start(kind))
 }
 
 /// A soak that is under way.
@@ -135,7 +136,8 @@ impl ActiveSoak<'_> {
         self.history.began = end - u64::try_from(lasts.as_micros())?;
         let load = &self.runner.settings.task.load;
         let reads = load.rows() * u64::from(load.lanes) * u64::from(self.runner.settings.sizes.workers);
-        let ending_max = ENDING_MAX + Duration::from_secs(reads / VALUES_READ_MIN);
+        let away = self.runner.arguments.away.unwrap_or_default();
+        let ending_max = ENDING_MAX + away + Duration::from_secs(reads / VALUES_READ_MIN);
         let deadline = begin + lasts + ending_max;
         let mut acts = self.runner.acts();
         loop {
@@ -145,7 +147,7 @@ impl ActiveSoak<'_> {
                 self.plan(&mut acts, begin, lasts, next);
             }
             for kind in self.take_drained()? {
-                self.plan(&mut acts, begin, lasts, Some(start_again(kind)));
+                self.plan(&mut acts, begin, lasts, Some(self.runner.start_again(kind)));
             }
             if self.history.count(|event| matches!(event, Event::Finished(_))) > 0 {
                 return Ok(());
@@ -206,7 +208,7 @@ impl ActiveSoak<'_> {
             Act::Kill(target) => {
                 let kind = Kind::from(target);
                 let process = self.processes.kill(kind)?;
-                let next = process.is_some().then_some(start_again(kind));
+                let next = process.is_some().then(|| self.runner.start_again(kind));
                 self.record_fault(at, FaultKind::Killed(target), process);
                 Ok(next)
             }

@@ -56,6 +56,11 @@ fn a_soak_with_kills_of_every_role_is_equal_to_the_bit() {
     );
     assert_refused(&["soak", "--kill", "server@3s"], 1, &["--kill server", "--log", "--checkpoint-every"]);
     assert_refused(&["soak", "--kill", "switch@30s"], 1, &["switch@30s", "20 s"]);
+    assert_refused(
+        &["soak", "--namespaces", "--plane", "xdp"],
+        1,
+        &["--namespaces", "a network of their own"],
+    );
     assert_refused(&["soak", "--workers", "1", "--kill", "worker@3s"], 1, &["two"]);
 }
 
