@@ -170,7 +170,8 @@ struct NarrowJob {
     /// Makes the router narrow.
     plant: fn(&Site) -> Result<()>,
     mtu: &'static str,
-    /// A part of the line with which the worker must end, soon after the job began, and its end; none: it must come to its end.
+    /// A part of the line with which the worker must end, soon after the job began, and its end; none: it must tell of shorter packets, and come
+    /// to its end.
     line: Option<(&'static str, &'static str)>,
 }
 
@@ -196,6 +197,8 @@ const NARROW_JOBS: [NarrowJob; 4] = [
     NarrowJob { name: "a silent router, with --mtu auto", plant: be_silent, mtu: "auto", line: None },
 ];
 
+/// A part of the line about packets that were made shorter.
+const SHORTENED: &str = "packets to 10.78.1.2 have 1396 bytes from now on, not ";
 const REPORTS: &str = "ip link set there0 mtu 1400";
 const DROPS: &str = "nft add table ip libra
     nft add chain ip libra forward '{ type filter hook forward priority 0; }'
@@ -235,7 +238,11 @@ impl NarrowJob {
             if !status.success() {
                 bail!("the worker ended with {status}\n{}", worker.tail());
             }
-            return Ok(format!("done after {took:.1} s"));
+            let tail = worker.tail();
+            let line = tail.lines().find(|line| line.contains(SHORTENED)).map(str::trim);
+            let line =
+                line.with_context(|| format!("the worker tells nothing of shorter packets\n{tail}"))?;
+            return Ok(format!("done after {took:.1} s; {line}"));
         };
         let tail = worker.tail();
         let line = tail.lines().rfind(|line| line.contains(part)).unwrap_or_default().trim();

@@ -23,7 +23,7 @@ use rustix::thread::{CpuSet, sched_setaffinity};
 use crate::arguments::{FaultArguments, parse_bytes};
 use crate::exit::{self, ExitArguments};
 use crate::interrupt;
-use crate::notices::{restoring, turned_away};
+use crate::notices::{path_changed, restoring, turned_away};
 use crate::p4::P4Switch;
 use crate::parent_guard;
 use crate::plane::PlaneArguments;
@@ -34,7 +34,8 @@ use crate::security::SecurityArguments;
 use crate::task::Task;
 use crate::training::{Step, work};
 use crate::watching::{
-    MemberWatch, WatchArguments, report_done, report_end, report_member, report_quality, report_server,
+    MemberWatch, WatchArguments, report_done, report_end, report_member, report_path_change, report_quality,
+    report_server,
 };
 
 /// Last line of a member, also of one that comes when the job is done.
@@ -391,7 +392,7 @@ fn train(arguments: &WorkerArguments, bars: Bars, watch: &MemberWatch) -> Result
     bars.line(&format!("worker: waiting for the cluster at {}", arguments.member.controller));
     let drain = options.drain.clone();
     let events = watch.events();
-    let worker = match WorkerNode::join(options) {
+    let mut worker = match WorkerNode::join(options) {
         Err(NodeError::Done) => {
             report_done(events.as_ref());
             bars.line(JOB_IS_DONE);
@@ -402,6 +403,11 @@ fn train(arguments: &WorkerArguments, bars: Bars, watch: &MemberWatch) -> Result
     let peer = Peer::Worker(worker.number());
     bars.line(&format!("{peer}: the cluster is complete"));
     report_member(events.as_ref(), &MemberEvent::Started { you: peer });
+    let told = events.clone();
+    worker.on_path_change(move |change| {
+        report_path_change(told.as_ref(), peer, &change);
+        bars.line(&format!("{peer}: {}", path_changed(&change)));
+    });
     let (task, workload) = match prepare(arguments, &worker) {
         Ok(prepared) => prepared,
         Err(error) => {

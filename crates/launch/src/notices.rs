@@ -1,6 +1,6 @@
 //! Lines for a person about what happens in a cluster.
 
-use libra_proto::{ControllerEvent, Peer, Refusal, Restoring, Sizes, Strangers, TagKind};
+use libra_proto::{ControllerEvent, PathChange, Peer, Refusal, Restoring, Sizes, Strangers, TagKind};
 
 use crate::event_log::milliseconds;
 
@@ -76,6 +76,18 @@ pub fn refused(Refusal { server, worker, table, key, .. }: &Refusal) -> String {
     }
 }
 
+/// Returns a line for a person about a path that lets no longer packets through, or does so again.
+pub fn path_changed(PathChange { address, before, after, .. }: &PathChange) -> String {
+    let to = address.ip();
+    if after < before {
+        format!(
+            "packets to {to} have {after} bytes from now on, not {before}: longer ones do not come through"
+        )
+    } else {
+        format!("packets to {to} have {after} bytes again, not {before}: they come through")
+    }
+}
+
 /// Returns a line for a person about streams that were closed.
 pub fn turned_away(Strangers { count, remote, reason }: &Strangers) -> String {
     format!("{count} streams were closed that are of no member so far; the last one, from {remote}: {reason}")
@@ -84,6 +96,21 @@ pub fn turned_away(Strangers { count, remote, reason }: &Strangers) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_path_that_changes_has_both_lengths_in_its_line() {
+        let address = "10.0.0.7:4700".parse().unwrap();
+        let narrow = PathChange { switch: 3, address, before: 1498, after: 1396 };
+        assert_eq!(
+            path_changed(&narrow),
+            "packets to 10.0.0.7 have 1396 bytes from now on, not 1498: longer ones do not come through"
+        );
+        let wide = PathChange { before: 1396, after: 1498, ..narrow };
+        assert_eq!(
+            path_changed(&wide),
+            "packets to 10.0.0.7 have 1498 bytes again, not 1396: they come through"
+        );
+    }
 
     #[test]
     fn a_person_hears_whose_gradient_was_refused_and_of_which_row() {

@@ -15,8 +15,8 @@ use libra_monitor::{
 };
 use libra_net::{Inspector, NodeError};
 use libra_proto::{
-    ControllerCommand, ControllerEvent, ControllerStatus, MemberEvent, MemberStatus, Outcome, Peer,
-    ServerEvent,
+    ControllerCommand, ControllerEvent, ControllerStatus, MemberEvent, MemberStatus, Outcome, PathChange,
+    Peer, ServerEvent,
 };
 use serde_json::Value;
 
@@ -288,6 +288,13 @@ pub fn report_quality(events: Option<&EventSender>, worker: Peer, epoch: u32, qu
 pub fn report_done(events: Option<&EventSender>) {
     if let Some(events) = events {
         events.send(None, Event::MemberDone { counts: None });
+    }
+}
+
+/// Reports that packets of a worker have another length, if events are written.
+pub fn report_path_change(events: Option<&EventSender>, worker: Peer, change: &PathChange) {
+    if let Some(events) = events {
+        events.send(Some(worker), Event::path_changed(change));
     }
 }
 

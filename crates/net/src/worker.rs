@@ -15,8 +15,8 @@ use std::sync::{Arc, mpsc as std_mpsc};
 use std::time::Instant;
 
 use libra_proto::{
-    AssignedRows, ClientError, Cluster, EndCause, Level, Parameters, PullId, Pulled, REPORT_BYTES_MAX,
-    TablePage, Tick, TrainingNote, WorkerCommand, WorkerEvent,
+    AssignedRows, ClientError, Cluster, EndCause, Level, Parameters, PathChange, PullId, Pulled,
+    REPORT_BYTES_MAX, TablePage, Tick, TrainingNote, WorkerCommand, WorkerEvent,
 };
 use tokio::sync::mpsc;
 
@@ -47,6 +47,8 @@ pub struct WorkerNode {
     stream_bytes: Arc<AtomicU64>,
     /// It was asked to leave after its step.
     drains: bool,
+    /// Called with each new length of packets to a switch.
+    on_path_change: Option<Box<dyn FnMut(PathChange) + Send>>,
     ended: Option<ClientError>,
 }
 
@@ -138,6 +140,7 @@ impl WorkerNode {
                 meter: Meter::new(Instant::now()),
                 stream_bytes,
                 drains,
+                on_path_change: None,
                 ended: None,
             }),
             Some(WorkerEvent::Finished) => Err(NodeError::Done),
@@ -164,6 +167,11 @@ impl WorkerNode {
     /// The cluster as it was when this worker joined it.
     pub fn cluster(&self) -> &Cluster {
         &self.cluster
+    }
+
+    /// Calls a function with each new length of packets to a switch, on the thread that holds this handle.
+    pub fn on_path_change(&mut self, call: impl FnMut(PathChange) + Send + 'static) {
+        self.on_path_change = Some(Box::new(call));
     }
 
     /// Adds gradients to rows and reads the same rows in one trip; completes like a pull. Waits first when too much is under way.
@@ -461,6 +469,11 @@ impl WorkerNode {
                 return Ok(WorkerNote::Released(number));
             }
             WorkerEvent::Clocks { least } => self.clocks = least,
+            WorkerEvent::PathChanged(change) => {
+                if let Some(on_path_change) = &mut self.on_path_change {
+                    on_path_change(change);
+                }
+            }
             WorkerEvent::Ended { reason, cause } => {
                 let error = ClientError::Ended { reason, cause };
                 self.ended = Some(error.clone());

@@ -130,7 +130,7 @@ pub use time::Instant;
 pub use transport::flow::FLOW_PACKETS_MAX;
 pub use transport::probes::is_length_probe;
 pub use values::{UnknownFormat, ValueFormat, Values};
-pub use worker::{AssignedRows, Level, Worker, WorkerCommand, WorkerEvent};
+pub use worker::{AssignedRows, Level, PathChange, Worker, WorkerCommand, WorkerEvent};
 
 #[cfg(test)]
 mod testing;

@@ -510,7 +510,7 @@ impl User {
                 }
                 other => return Err(format!("operation {number} is {other:?}, and completes as a scan")),
             },
-            WorkerEvent::DrainAsked => {}
+            WorkerEvent::DrainAsked | WorkerEvent::PathChanged(_) => {}
             WorkerEvent::Finished | WorkerEvent::Ended { .. } => self.end(),
         }
         Ok(())

@@ -98,6 +98,22 @@ fn packets_are_as_long_as_each_path_allows() {
     }
 }
 
+// rule T20
+#[test]
+fn a_worker_reports_that_its_packets_became_shorter() {
+    let (mut harness, worker) = narrow(true, true, true);
+    start(&mut harness);
+    let (before, after) = (28 + packet_bytes(9), 28 + packet_bytes(ENTRIES));
+    harness.wait_for(worker, |event| {
+        let Event::Worker(WorkerEvent::PathChanged(change)) = event else { return false };
+        assert_eq!((change.before, change.after), (before, after));
+        true
+    });
+    let other = harness.workers().start;
+    let is_change = |event: &Event| matches!(event, Event::Worker(WorkerEvent::PathChanged(_)));
+    assert!(!core::iter::from_fn(|| harness.next_event(other)).any(|event| is_change(&event)));
+}
+
 // rule T19
 #[test]
 fn a_path_that_is_wide_costs_one_probe() {

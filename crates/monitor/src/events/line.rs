@@ -5,7 +5,8 @@ use core::time::Duration;
 use std::collections::BTreeMap;
 
 use libra_proto::{
-    ControllerEvent, ControllerStatus, MemberEvent, MemberStatus, Outcome, Refusal, ServerEvent, Strangers,
+    ControllerEvent, ControllerStatus, MemberEvent, MemberStatus, Outcome, PathChange, Refusal, ServerEvent,
+    Strangers,
 };
 use serde::Serialize;
 use serde_json::Value;
@@ -106,6 +107,17 @@ pub enum Event {
     TagsReduced {
         /// The switch.
         peer: String,
+    },
+    /// Packets of a worker to a switch have another length from now on.
+    PathChanged {
+        /// The switch.
+        switch: u16,
+        /// Its address.
+        remote: SocketAddr,
+        /// Bytes of IP packets before, at most.
+        bytes_before: usize,
+        /// Bytes that they have now.
+        bytes: usize,
     },
     /// A server's log cannot be written.
     LogSuspended {
@@ -264,6 +276,11 @@ impl Event {
             ServerEvent::MemoryLimitKept => Self::MemoryLimitKept,
             ServerEvent::Strangers(strangers) => Self::strangers(strangers),
         })
+    }
+
+    /// The line of a new length of packets.
+    pub fn path_changed(&PathChange { switch, address, before, after }: &PathChange) -> Self {
+        Self::PathChanged { switch, remote: address, bytes_before: before, bytes: after }
     }
 
     fn refused(Refusal { server, worker, table, key, .. }: &Refusal) -> Self {

@@ -40,6 +40,8 @@ pub(crate) struct PathLength {
     /// Time of the next probes; none: the search is over.
     due: Option<Instant>,
     is_due: bool,
+    /// Entries that packets were last reported to have.
+    reported: u8,
 }
 
 impl PathLength {
@@ -62,6 +64,7 @@ impl PathLength {
             silent: 0,
             due: (most > SHORT).then_some(Instant::ZERO),
             is_due: false,
+            reported: most,
         }
     }
 
@@ -73,6 +76,12 @@ impl PathLength {
     /// Returns true if packets of the job may be too long.
     pub(super) const fn is_reduced(&self) -> bool {
         self.is_adaptive && self.due.is_none() && self.usable < self.most
+    }
+
+    /// Returns the entries that packets had and those that they have, once for each search that has changed them.
+    pub(crate) fn take_change(&mut self) -> Option<(u8, u8)> {
+        let is_changed = self.is_adaptive && self.due.is_none() && self.usable != self.reported;
+        is_changed.then(|| (core::mem::replace(&mut self.reported, self.usable), self.usable))
     }
 
     /// Returns the most entries that come through and the fewest that do not, if a search has shown that packets of the job are too long.

@@ -29,6 +29,19 @@ pub(crate) const REPLAY_PACKETS_MAX: usize = 512;
 /// Reports of switches to which packets are too long after which the job ends. Three give one switch up.
 const OVERLONG_REPORTS_MAX: u32 = 30;
 
+/// A new length of the packets of a worker to a switch, in a job that adapts to paths (rule T20).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct PathChange {
+    /// The switch.
+    pub switch: u16,
+    /// Its address.
+    pub address: SocketAddr,
+    /// Bytes of IP packets before, at most.
+    pub before: usize,
+    /// Bytes that they have now.
+    pub after: usize,
+}
+
 /// Everything a worker keeps for the rows that switches hold.
 #[derive(Debug, Clone)]
 pub(crate) struct HotClient {
@@ -197,13 +210,21 @@ impl HotClient {
         }
         self.paths.values().find_map(|path| {
             let (to, (passes, fails)) = (path.address(), path.length.too_short()?);
-            let headers = if to.is_ipv6() { 40 + 8 } else { 20 + 8 };
-            let (passes, fails) = (headers + packet_bytes(passes), headers + packet_bytes(fails));
+            let (passes, fails) = (ip_bytes(to, passes), ip_bytes(to, fails));
             Some(format!(
                 "packets of {passes} bytes come through to {} and back, those of {fails} bytes do not: \
                  give the controller (or `libra train`) --mtu {passes} or --mtu auto",
                 to.ip()
             ))
+        })
+    }
+
+    /// Returns a path whose packets have another length since the last time that it was returned, if there is one (rule T20).
+    pub(crate) fn take_path_change(&mut self) -> Option<PathChange> {
+        self.paths.iter_mut().find_map(|(switch, path)| {
+            let (to, (from, now)) = (path.address(), path.length.take_change()?);
+            let (before, after) = (ip_bytes(to, from), ip_bytes(to, now));
+            Some(PathChange { switch: *switch, address: to, before, after })
         })
     }
 
@@ -341,6 +362,12 @@ impl HotClient {
         let packer = Packer { paths, ownerships, entries_max, open, rows, renewals, operation, kind, flags };
         (packer, quantization, entries)
     }
+}
+
+/// Bytes of an IP packet with so many entries.
+fn ip_bytes(to: SocketAddr, entries: u8) -> usize {
+    let headers = if to.is_ipv6() { 40 + 8 } else { 20 + 8 };
+    headers + packet_bytes(entries)
 }
 
 /// Entries of the longest packet of rows of these regions: rows are whole.

@@ -16,6 +16,7 @@ use core::net::SocketAddr;
 use std::collections::VecDeque;
 
 pub(crate) use self::cold::REQUEST_BYTES_MAX;
+pub use self::hot::PathChange;
 pub(crate) use self::hot::REPLAY_PACKETS_MAX;
 pub use self::operations::Level;
 
@@ -185,6 +186,8 @@ pub enum WorkerEvent {
         /// The least of their clocks.
         least: u64,
     },
+    /// Packets to a switch have another length from now on.
+    PathChanged(PathChange),
     /// The user of the controller asks this worker to end in order, as SIGTERM does: its own user sees to that.
     DrainAsked,
     /// All workers have reported, or this one has left: the job is done.
@@ -481,6 +484,8 @@ impl Role for Worker {
             if let Some(reason) = self.session.as_ref().and_then(Session::narrow_path) {
                 self.abort(&reason);
             }
+            let changed = self.session.as_mut().and_then(Session::take_path_change);
+            self.events.extend(changed.map(WorkerEvent::PathChanged));
             self.membership.heartbeat(now, Statistics::Worker(self.statistics()));
         }
     }

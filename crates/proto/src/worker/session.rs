@@ -14,7 +14,7 @@ use self::times::{OperationTimes, PullPath};
 use super::WorkerEvent;
 use super::clock::TickNumber;
 use super::cold::ColdClient;
-use super::hot::{Frontiers, HotClient, HotPush, Packed};
+use super::hot::{Frontiers, HotClient, HotPush, Packed, PathChange};
 use super::lanes::lanes_of;
 use super::operations::{Level, Operation, Operations, PushAnswer};
 use super::renewals::Renewal;
@@ -457,6 +457,11 @@ impl Session {
     /// The switches that should be reported to the controller.
     pub(super) fn take_unreachable(&mut self, now: Instant) -> Vec<u16> {
         self.hot.as_mut().map(|hot| hot.take_unreachable(now)).unwrap_or_default()
+    }
+
+    /// Returns a path whose packets have another length than before, if there is one that was not returned yet.
+    pub(super) fn take_path_change(&mut self) -> Option<PathChange> {
+        self.hot.as_mut().and_then(HotClient::take_path_change)
     }
 
     /// Returns the reason why a path ends the job, if one does.

@@ -265,7 +265,8 @@ impl HotRequests {
             | WorkerEvent::Flushed { .. }
             | WorkerEvent::Released { .. }
             | WorkerEvent::Clocks { .. }
-            | WorkerEvent::Scanned { .. } => {}
+            | WorkerEvent::Scanned { .. }
+            | WorkerEvent::PathChanged(_) => {}
         }
     }
 

@@ -97,6 +97,26 @@ fn a_length_that_ends_the_job_is_not_doubted() {
     assert!(given.due.is_none() && given.usable() == u8::MAX);
 }
 
+// rule T20
+#[test]
+fn each_change_of_a_length_is_reported_once() {
+    let mut length = PathLength::new(240, true);
+    assert_eq!(length.take_change(), None, "the search is under way");
+    search(&mut length, &Network { comes_through: 100, ..GOOD });
+    assert_eq!((length.take_change(), length.take_change()), (Some((240, 100)), None));
+    length.suspect();
+    search(&mut length, &Network { comes_through: 100, ..GOOD });
+    assert_eq!(length.take_change(), None, "it is what it was");
+    length.suspect();
+    search(&mut length, &GOOD);
+    assert_eq!((length.take_change(), length.take_change()), (Some((100, 240)), None));
+    let mut given = PathLength::given();
+    assert_eq!(given.take_change(), None);
+    let mut ends_the_job = PathLength::new(240, false);
+    search(&mut ends_the_job, &Network { comes_through: 100, ..GOOD });
+    assert_eq!(ends_the_job.take_change(), None);
+}
+
 #[test]
 fn copies_of_an_answer_count_once() {
     let mut length = PathLength::new(240, false);
