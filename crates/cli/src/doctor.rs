@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result, anyhow, bail};
 use clap::{Args, ValueEnum};
 use libra_doctor::{Finding, KernelPlane, Listener, ListenerEvent, Needs, Tables, Verdict, examine};
+use libra_launch::arguments::parse_bytes;
 use libra_launch::document::{to_text, write_json};
 use libra_launch::plane::kernel_plane_left_out;
 use libra_launch::progress::Bars;
@@ -50,6 +51,9 @@ pub(crate) struct Arguments {
     /// Servers that divide the rows
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..))]
     servers: u16,
+    /// Memory for the rows of each server, as `libra server` takes it
+    #[arg(long, value_name = "SIZE", value_parser = parse_bytes)]
+    memory_limit: Option<u64>,
     /// Largest IP packet of the hot path, in bytes
     #[arg(long, value_name = "BYTES", default_value_t = 1500, value_parser = clap::value_parser!(u16).range(256..))]
     mtu: u16,
@@ -130,6 +134,7 @@ impl Arguments {
             workers: self.workers,
             members: self.members,
             tables: tables.transpose().map_err(|error: anyhow::Error| error)?,
+            memory_limit: self.memory_limit,
             mtu: self.mtu,
             state_directory: self.state_dir.clone(),
             checkpoints_kept: self.keep_checkpoints.into(),

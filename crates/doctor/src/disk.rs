@@ -53,10 +53,13 @@ pub(crate) fn read(directory: &Path) -> Disk {
         directory: directory.to_owned(),
         sync: sync_times(directory).map_err(attempted("a record of a log")),
         direct: writes_directly(directory).map_err(attempted("a block past the cache")),
-        room: statvfs(directory)
-            .map(|found| found.f_bavail.saturating_mul(found.f_frsize))
-            .map_err(|error| attempted("the file system")(error.into())),
+        room: free_room(directory),
     }
+}
+
+fn free_room(directory: &Path) -> Result<u64, Unseen> {
+    let found = statvfs(directory).map_err(|error| Unseen::because("the file system", error))?;
+    Ok(found.f_bavail.saturating_mul(found.f_frsize))
 }
 
 fn sync_times(directory: &Path) -> io::Result<SyncTimes> {
@@ -93,7 +96,12 @@ fn writes_directly(directory: &Path) -> io::Result<bool> {
 
 /// Findings about a directory, from facts alone.
 pub(crate) fn judge(disk: &Disk, needs: &Needs) -> Vec<Finding> {
-    vec![sync(disk), direct(disk), room(disk, needs)]
+    vec![sync(disk), direct(disk), room(&disk.directory, &disk.room, needs)]
+}
+
+/// The finding about the room of a directory, for which nothing is written.
+pub(crate) fn judge_room(directory: &Path, needs: &Needs) -> Finding {
+    room(directory, &free_room(directory), needs)
 }
 
 fn sync(disk: &Disk) -> Finding {
@@ -133,9 +141,9 @@ fn direct(disk: &Disk) -> Finding {
     }
 }
 
-fn room(disk: &Disk, needs: &Needs) -> Finding {
+fn room(directory: &Path, room: &Result<u64, Unseen>, needs: &Needs) -> Finding {
     const CHECK: &str = "disk-room";
-    let room = match &disk.room {
+    let room = match room {
         Ok(room) => *room,
         Err(unseen) => return Finding::unseen(CHECK, unseen),
     };
@@ -146,7 +154,7 @@ fn room(disk: &Disk, needs: &Needs) -> Finding {
     let found = format!(
         "{} in {}; {checkpoints} checkpoints and a log need {}",
         bytes(room),
-        disk.directory.display(),
+        directory.display(),
         bytes(wanted)
     );
     if room < wanted {

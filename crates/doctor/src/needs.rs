@@ -13,6 +13,8 @@ pub struct Needs {
     pub members: u16,
     /// Rows of the job, and the servers that divide them.
     pub tables: Option<Tables>,
+    /// Bytes of memory that a server may take for its rows.
+    pub memory_limit: Option<u64>,
     /// MTU that packets of the hot path fill.
     pub mtu: u16,
     /// State directory of a server.
@@ -36,6 +38,7 @@ impl Default for Needs {
             workers: 32,
             members: 1,
             tables: None,
+            memory_limit: None,
             mtu: 1500,
             state_directory: None,
             checkpoints_kept: 2,
@@ -44,6 +47,14 @@ impl Default for Needs {
             cpu: None,
             security: Security::NONE,
         }
+    }
+}
+
+impl Needs {
+    /// Returns the bytes of memory that one server needs for its rows, if that is known.
+    pub(crate) fn row_bytes(&self) -> Option<u64> {
+        let all = self.tables.map(|tables| tables.server_bytes());
+        all.into_iter().chain(self.memory_limit).min()
     }
 }
 
@@ -83,6 +94,14 @@ pub struct KernelPlane {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_memory_limit_bounds_the_rows_of_a_server() {
+        let tables = Some(Tables { rows: 1000, width: 4, state: 0, servers: 1 });
+        let bytes = |tables, memory_limit| Needs { tables, memory_limit, ..Needs::default() }.row_bytes();
+        assert_eq!([bytes(None, None), bytes(None, Some(7))], [None, Some(7)]);
+        assert_eq!([bytes(tables, Some(7)), bytes(tables, Some(1 << 30))], [Some(7), Some(32_000)]);
+    }
 
     #[test]
     fn memory_of_a_server_counts_values_and_state() {

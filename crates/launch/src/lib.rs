@@ -18,6 +18,7 @@ pub mod counts;
 pub mod diagnostics;
 pub mod document;
 pub mod event_log;
+mod examination;
 pub mod exit;
 pub mod fault_schedule;
 pub mod interrupt;

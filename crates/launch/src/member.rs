@@ -11,6 +11,7 @@ use std::thread;
 
 use anyhow::{Context, Result, bail};
 use clap::Args;
+use libra_doctor::Needs;
 use libra_models::Workload;
 use libra_monitor::Kind;
 use libra_net::{
@@ -21,6 +22,7 @@ use libra_proto::{MemberEvent, PROCESS_SHARDS_MAX, Peer, Restoring, ServerEvent,
 use rustix::thread::{CpuSet, sched_setaffinity};
 
 use crate::arguments::{FaultArguments, parse_bytes};
+use crate::examination;
 use crate::exit::{self, ExitArguments};
 use crate::interrupt;
 use crate::notices::{path_changed, restoring, turned_away};
@@ -85,9 +87,15 @@ impl MemberArguments {
     }
 
     /// Runs a member of this kind, watched as it was asked for.
-    fn run(&self, kind: Kind, run: impl FnOnce(Bars, &MemberWatch) -> Result<()>) -> Result<()> {
+    fn run(
+        &self,
+        kind: Kind,
+        needs: &Needs,
+        run: impl FnOnce(Bars, &MemberWatch) -> Result<()>,
+    ) -> Result<()> {
         let bars = self.begin()?;
         let watch = self.watch.member(kind, bars)?;
+        examination::examine(kind, needs, bars, watch.events().as_ref());
         let ended = run(bars, &watch);
         watch.finish();
         ended
@@ -252,7 +260,8 @@ pub struct WorkerArguments {
 
 /// Runs a server until its job ends.
 pub fn run_server(arguments: &ServerArguments) -> Result<()> {
-    arguments.member.run(Kind::Server, |bars, watch| serve(arguments, bars, watch))
+    let needs = examination::needs(arguments.state_dir.as_deref(), arguments.memory_limit);
+    arguments.member.run(Kind::Server, &needs, |bars, watch| serve(arguments, bars, watch))
 }
 
 fn serve(arguments: &ServerArguments, bars: Bars, watch: &MemberWatch) -> Result<()> {
@@ -323,7 +332,9 @@ fn tell_of_server(bars: Bars, event: &ServerEvent) {
 /// Runs a switch until its job ends. It watches for interrupts by itself, once it has given up its privileges: the thread that does
 /// would keep them.
 pub fn run_switch(arguments: &SwitchArguments) -> Result<()> {
-    arguments.member.run(Kind::Switch, |bars, watch| aggregate(arguments, bars, watch))
+    arguments
+        .member
+        .run(Kind::Switch, &examination::needs(None, None), |bars, watch| aggregate(arguments, bars, watch))
 }
 
 fn aggregate(arguments: &SwitchArguments, bars: Bars, watch: &MemberWatch) -> Result<()> {
@@ -383,7 +394,9 @@ fn tell(bars: Bars, event: &MemberEvent) {
 
 /// Runs a worker until its job ends.
 pub fn run_worker(arguments: &WorkerArguments) -> Result<()> {
-    arguments.member.run(Kind::Worker, |bars, watch| train(arguments, bars, watch))
+    arguments
+        .member
+        .run(Kind::Worker, &examination::needs(None, None), |bars, watch| train(arguments, bars, watch))
 }
 
 fn train(arguments: &WorkerArguments, bars: Bars, watch: &MemberWatch) -> Result<()> {

@@ -30,6 +30,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
         &[
             "libra-client",
             "libra-dataplane",
+            "libra-doctor",
             "libra-storage",
             "libra-net",
             "libra-p4",

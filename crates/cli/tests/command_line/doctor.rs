@@ -1,11 +1,12 @@
 //! `libra doctor`: its findings as a table and as JSON, the path to another process, and bad input.
 
 use std::net::TcpListener;
+use std::process::Command;
 
 use serde_json::Value;
 use tempfile::TempDir;
 
-use crate::process::{Member, assert_refused, controller, run};
+use crate::process::{Member, assert_refused, controller, libra, run};
 
 /// Runs a doctor; returns its findings. The exit code must follow from them.
 fn findings(arguments: &[&str]) -> Vec<Value> {
@@ -43,6 +44,26 @@ fn memory_that_is_too_small_is_bad_in_the_table() {
     assert!(line.is_some() && table.contains("--memory-limit"), "{table}");
     assert!(table.lines().all(|line| line.chars().count() <= 100), "{table}");
     assert_eq!(error.lines().count(), 1, "{error}");
+}
+
+#[test]
+fn a_member_reports_a_bad_machine_at_its_start() {
+    let directory = TempDir::new().unwrap();
+    let path = directory.path().join("events.jsonl");
+    let events = path.to_str().unwrap();
+    let member = libra(&["worker", "--controller", "127.0.0.1:9", "--patience", "0", "--events", events]);
+    let mut limited = Command::new("sh");
+    limited.args(["-c", "ulimit -n 64; exec \"$@\"", "sh"]).arg(member.get_program());
+    let (code, lines) = Member::spawn(limited.args(member.get_args())).end_with_lines();
+    assert_eq!(code, Some(75), "{lines:?}");
+    let line = lines.iter().find(|line| line.contains("descriptors")).unwrap();
+    assert!(line.starts_with("worker: descriptors is bad: 64 files") && line.contains("ulimit -n"), "{line}");
+    let text = std::fs::read_to_string(path).unwrap();
+    let events = text.lines().map(|line| serde_json::from_str::<Value>(line).unwrap());
+    let mut findings = events.filter(|event| event["event"] == "machine_finding");
+    let found = findings.find(|finding| finding["check"] == "descriptors").unwrap();
+    assert_eq!((&found["verdict"], &found["role"]), (&"bad".into(), &"worker".into()));
+    assert!(found["costs"].is_string() && found["mend"].is_string(), "{found}");
 }
 
 #[test]

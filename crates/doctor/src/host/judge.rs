@@ -198,9 +198,9 @@ fn memory(host: &Host, needs: &Needs) -> Finding {
         Some(limit) => (limit, "in its control group"),
         None => (available, "available"),
     };
-    let rows = needs.tables.map_or(0, |tables| tables.server_bytes());
-    let wanted = rows.saturating_add(MEMBER_BYTES);
-    let found = match needs.tables {
+    let rows = needs.row_bytes();
+    let wanted = rows.unwrap_or(0).saturating_add(MEMBER_BYTES);
+    let found = match rows {
         Some(_) => format!("{} {whose}; a server needs {}", bytes(room), bytes(wanted)),
         None => format!("{} {whose}", bytes(room)),
     };

@@ -119,6 +119,19 @@ pub enum Event {
         /// Bytes that they have now.
         bytes: usize,
     },
+    /// A check of the machine has found what costs speed or a job, at the start of the member.
+    MachineFinding {
+        /// The check, as `libra doctor` names it.
+        check: &'static str,
+        /// `warn` or `bad`.
+        verdict: &'static str,
+        /// What was found.
+        found: String,
+        /// What it costs.
+        costs: Option<String>,
+        /// The command that mends it.
+        mend: Option<String>,
+    },
     /// A server's log cannot be written.
     LogSuspended {
         /// The reason.
