@@ -505,13 +505,16 @@ fn vanished() -> ClientError {
 
 impl Parameters for WorkerNode {
     fn start_pull(&mut self, keys: Vec<u64>) -> Result<PullId, ClientError> {
-        self.take_events()?;
-        // A step that has begun goes on to its push.
-        if self.ledger.is_empty() {
-            self.go_on()?;
-        }
-        let bytes = bytes_of(&keys, self.values_of(&keys));
-        self.begin(Open::Pull, bytes, |number| WorkerCommand::Pull { id: PullId(number), keys }).map(PullId)
+        self.metered(Part::Pull, |worker| {
+            worker.take_events()?;
+            // A step that has begun goes on to its push.
+            if worker.ledger.is_empty() {
+                worker.go_on()?;
+            }
+            let bytes = bytes_of(&keys, worker.values_of(&keys));
+            let command = |number| WorkerCommand::Pull { id: PullId(number), keys };
+            worker.begin(Open::Pull, bytes, command).map(PullId)
+        })
     }
 
     fn finish_pull(&mut self, pull: PullId) -> Result<Pulled, ClientError> {

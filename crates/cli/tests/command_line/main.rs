@@ -18,6 +18,7 @@ mod process;
 mod refusals;
 mod security;
 mod shards;
+mod slowness;
 mod watching;
 
 /// The program under test.

@@ -126,8 +126,13 @@ pub(crate) fn members(address: &str) -> Vec<Member> {
 
 /// A data set small enough for a test: every user likes the items of its own half.
 pub(crate) fn tiny_data(directory: &Path) -> String {
+    data_of(directory, 60)
+}
+
+/// The same with this many users.
+pub(crate) fn data_of(directory: &Path, users: u32) -> String {
     let (mut train, mut rating, mut negative) = (String::new(), String::new(), String::new());
-    for user in 0..60u32 {
+    for user in 0..users {
         let half = user % 2;
         let own = |index: u32| 2 * index + half;
         for index in 0..20 {
