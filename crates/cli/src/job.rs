@@ -11,6 +11,7 @@ use serde_json::{Value, json};
 
 use self::summary::summary;
 use crate::http::ControllerArguments;
+use crate::top::print;
 
 /// Shows the status of a job, or commands it.
 #[derive(Subcommand)]
@@ -112,8 +113,7 @@ pub(crate) fn run(command: &Command) -> Result<()> {
 
 fn status(arguments: &StatusArguments) -> Result<()> {
     let (text, job) = arguments.controller.controller()?.status()?;
-    println!("{}", if arguments.json { text.trim_end().to_owned() } else { summary(&job) });
-    Ok(())
+    print(&if arguments.json { text.trim_end().to_owned() } else { summary(&job) })
 }
 
 fn switch_number(words: &[String]) -> Result<u16> {

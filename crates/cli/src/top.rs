@@ -140,7 +140,7 @@ fn json_line(model: &Model, now: f64, told: u64) -> Result<String> {
 }
 
 /// Prints lines. A reader that has enough ends the process in order.
-fn print(lines: &str) -> Result<()> {
+pub(crate) fn print(lines: &str) -> Result<()> {
     match writeln!(stdout(), "{lines}") {
         Err(error) if error.kind() == io::ErrorKind::BrokenPipe => std::process::exit(0),
         written => Ok(written?),

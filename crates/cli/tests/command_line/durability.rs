@@ -26,7 +26,7 @@ fn export(state: &str, number: &str, to: &Path) -> BTreeMap<String, Vec<u8>> {
 }
 
 /// The numbers of the complete checkpoints in a state directory.
-fn complete(state: &str, directory: &Path) -> Vec<u64> {
+pub(crate) fn complete(state: &str, directory: &Path) -> Vec<u64> {
     let file = directory.join("list.json");
     let output = run(&["checkpoint", "list", state, "--quiet", "--json", file.to_str().unwrap()]);
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));

@@ -181,29 +181,18 @@ fn step_times(inspector: &Inspector<MemberStatus>) -> StepTimes {
 fn the_part_of_a_step_that_grows_names_what_is_slow() {
     let directory = TempDir::new().unwrap();
     let data = data_of(directory.path(), 6_000);
-    let cases: [(&str, &[(Slow, &[&str])]); 2] = [
-        (
-            "async",
-            &[
-                (Slow::Reader, &["data"]),
-                (Slow::Network, &["pull", "push"]),
-                (Slow::Server, &["pull", "push"]),
-            ],
-        ),
-        ("sync", &[(Slow::OtherWorker, &["clock"])]),
-    ];
-    for (mode, slows) in cases {
-        let usual = mean_step(&data, mode, Slow::Nothing);
-        for (slow, expected) in slows {
-            let found = mean_step(&data, mode, *slow);
-            println!("{mode} {slow:?}: {found:.0?} us, usually {usual:.0?}");
-            let growth = |part: &usize| found[*part] - usual[*part];
-            let grown = (0..PARTS.len()).max_by(|one, other| growth(one).total_cmp(&growth(other)));
-            let grown = PARTS[grown.unwrap()];
-            assert!(
-                expected.contains(&grown),
-                "{mode} {slow:?}: {grown} has grown: {found:?} from {usual:?}"
-            );
-        }
+    let [free, synced] = ["async", "sync"].map(|mode| (mode, mean_step(&data, mode, Slow::Nothing)));
+    for (slow, (mode, usual), expected) in [
+        (Slow::Reader, free, ["data"].as_slice()),
+        (Slow::Network, free, &["pull", "push"]),
+        (Slow::Server, free, &["pull", "push"]),
+        (Slow::OtherWorker, synced, &["clock"]),
+    ] {
+        let found = mean_step(&data, mode, slow);
+        println!("{mode} {slow:?}: {found:.0?} us, usually {usual:.0?}");
+        let growth = |part: &usize| found[*part] - usual[*part];
+        let grown = (0..PARTS.len()).max_by(|one, other| growth(one).total_cmp(&growth(other)));
+        let grown = PARTS[grown.unwrap()];
+        assert!(expected.contains(&grown), "{mode} {slow:?}: {grown} has grown: {found:?} from {usual:?}");
     }
 }

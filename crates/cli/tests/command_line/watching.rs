@@ -10,11 +10,15 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use libra_monitor::Document;
-use serde_json::Value;
+use libra_net::{Security, find_http};
+use serde_json::{Value, json};
 use tempfile::TempDir;
 
 use crate::documents::{job, server_member, switch_member, worker_member};
-use crate::process::{DEADLINE, Member, assert_refused, controller, libra, members, run, tiny_data};
+use crate::durability::complete;
+use crate::process::{
+    DEADLINE, Member, assert_refused, controller, json as document, libra, members, run, tiny_data,
+};
 
 const TOKEN: &str = "0123456789abcdef";
 
@@ -85,6 +89,15 @@ fn job_status_is_a_summary_or_the_document_itself() {
     let text = stdout_of(&["job", "status", "--http", &address]);
     assert!(text.contains("worker 0") && text.contains("25,000 samples of 100,000"), "{text}");
     assert_eq!(requests.recv().unwrap().line, "GET /status HTTP/1.1");
+}
+
+#[test]
+fn job_status_ends_in_order_without_a_reader() {
+    let (address, _requests) = serve(|_| (200, status(1)));
+    let mut process = libra(&["job", "status", "--http", &address]);
+    let mut process = process.stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
+    drop(process.stdout.take());
+    assert_eq!(process.wait().unwrap().code(), Some(0));
 }
 
 #[test]
@@ -283,6 +296,85 @@ fn a_job_is_watched_and_commanded() {
     for member in members {
         member.end();
     }
+}
+
+/// Answer to a command that goes to the controller without `libra job`: its code and its text.
+fn post(controller: &str, command: &str, body: &Value) -> (u16, String) {
+    let http = find_http(controller.parse().unwrap(), &Security::NONE, DEADLINE).unwrap().unwrap();
+    let agent: ureq::Agent = ureq::Agent::config_builder().http_status_as_error(false).build().into();
+    let request = agent.post(format!("http://{http}/v1/{command}"));
+    let request = request.header("Authorization", format!("Bearer {TOKEN}"));
+    let mut answer = request.send(body.to_string().as_bytes()).unwrap();
+    (answer.status().as_u16(), answer.body_mut().read_to_string().unwrap())
+}
+
+#[test]
+fn a_job_goes_on_after_a_checkpoint_and_a_drain() {
+    let directory = TempDir::new().unwrap();
+    let (data, token) = (tiny_data(directory.path()), token_file(directory.path()));
+    let path = |name: &str| directory.path().join(name).to_str().unwrap().to_owned();
+    let (state, report) = (path("state"), path("report.json"));
+    let options = ["--epochs", "200", "--batch", "64", "--sample", "1", "--factors", "4", "--log"];
+    let watched = ["--data", &data, "--http-token-file", &token, "--json", &report];
+    let (controller, address) = controller(&[&watched[..], &options].concat());
+    let start =
+        |kind: &str, more: &[&str]| Member::start(&[&[kind, "--controller", &address], more].concat());
+    let drained = start("switch", &[]);
+    let mut others: Vec<_> = (0..2).map(|_| start("worker", &[])).collect();
+    let server = ["--state-dir", &state, "--shards-per-server", "1"];
+    others.extend((0..2).map(|_| start("server", &server)));
+    controller.line_with("training begins");
+    others.push(start("switch", &[]));
+    controller.line_with("joined");
+    let place = ["--controller", &address];
+    let command =
+        |words: &[&str]| stdout_of(&[&["job"], words, &place, &["--http-token-file", &token]].concat());
+    let status = |is_so: &dyn Fn(&Value) -> bool| {
+        let deadline = Instant::now() + DEADLINE;
+        loop {
+            let text = stdout_of(&[&["job", "status", "--json"], &place[..]].concat());
+            let status: Value = serde_json::from_str(&text).unwrap();
+            if is_so(&status) {
+                return status;
+            }
+            assert!(Instant::now() < deadline, "{status:#}");
+        }
+    };
+
+    assert_eq!(status(&|_| true)["checkpoints"]["written"], 0);
+    assert_eq!(command(&["checkpoint"]), "all servers write a checkpoint\n");
+    let found = status(&|status| status["checkpoints"]["written"] == 1);
+    let newest = found["checkpoints"]["newest"].as_u64().unwrap();
+    assert!(complete(&state, directory.path()).contains(&newest), "{found:#}");
+    assert!(run(&["checkpoint", "verify", &state, "--quiet"]).status.success());
+    let text = stdout_of(&[&["job", "status"], &place[..]].concat());
+    assert!(text.contains("written when asked for") && text.contains(" ago"), "{text}");
+
+    let (code, text) = post(&address, "drain", &json!({ "member": "switch 9" }));
+    assert_eq!(code, 404, "{text}");
+    for member in ["switch 0", "switch 1", "worker 1", "server 0"] {
+        assert!(text.contains(member), "{member} is not in {text}");
+    }
+    let regions = |status: &Value, switch: &str| {
+        let members = status["members"].as_array().unwrap();
+        let member = members.iter().find(|member| member["member"] == switch);
+        member.map(|member| member["regions"].as_u64().unwrap())
+    };
+    let held = regions(&status(&|_| true), "switch 0");
+    assert!(held > Some(0), "{held:?}");
+    assert_eq!(command(&["drain", "switch", "0"]), "switch 0 is asked to end in order\n");
+    let (code, last) = drained.end();
+    assert_eq!(code, Some(75), "{last}");
+    let after = status(&|status| regions(status, "switch 1") == held);
+    assert_eq!(after["lost"]["switches"], 0, "it was not given up: {after:#}");
+    let (code, last) = controller.end();
+    assert_eq!(code, Some(0), "{last}");
+    for member in others {
+        let (code, last) = member.end();
+        assert_eq!(code, Some(0), "{last}");
+    }
+    let loss = document(Path::new(&report))["quality"]["loss"].as_f64().unwrap();
+    assert!(loss < 0.1, "{loss}");
 }
 
 #[test]
