@@ -1,5 +1,7 @@
 //! Figures for columns of a few characters.
 
+use libra_monitor::{Gathering, Places};
+
 /// Returns a count or a rate in at most 6 characters: `0.4`, `850`, `9,999`, `421k`, `4.2M`.
 pub(crate) fn count(number: f64) -> String {
     const UNITS: [(f64, char); 4] = [(1e12, 'T'), (1e9, 'G'), (1e6, 'M'), (1e3, 'k')];
@@ -28,6 +30,15 @@ pub(crate) fn bytes(bytes: u64) -> String {
     }
     let letter = ["B", "K", "M", "G", "T"][unit];
     if unit > 0 && scaled < 99.95 { format!("{scaled:.1}{letter}") } else { format!("{scaled:.0}{letter}") }
+}
+
+/// Returns the members that have come: `1 of 2 servers, 1 of 1 switches, 0 of 2 workers are there`.
+pub(crate) fn places(gathering: &Gathering) -> String {
+    let Gathering { servers, switches, workers } = gathering;
+    let kinds = [(servers, "servers"), (switches, "switches"), (workers, "workers")];
+    let of_kind =
+        |(Places { there, expected }, kind): (&Places, &str)| format!("{there} of {expected} {kind}");
+    format!("{} are there", kinds.map(of_kind).join(", "))
 }
 
 /// Returns a share of 1 as a percentage, with a decimal where it is small: `0.3%`, `83%`.

@@ -86,6 +86,9 @@ pub struct JobDocument {
     pub view: u64,
     /// All members act on it.
     pub is_settled: bool,
+    /// The members that have come, in the phase `gathering`; none before the controller knows its job, and in other phases.
+    #[serde(default)]
+    pub gathering: Option<Gathering>,
     /// Progress of the training.
     pub progress: Progress,
     /// The members that are there, or may come back.
@@ -104,6 +107,26 @@ pub struct JobDocument {
     pub strangers: u64,
     /// Reason why the job has failed.
     pub failure: Option<String>,
+}
+
+/// Members that have come, of those with which a job begins.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Gathering {
+    /// Servers all of whose shards have come.
+    pub servers: Places,
+    /// Switches.
+    pub switches: Places,
+    /// Workers.
+    pub workers: Places,
+}
+
+/// Places of members of a kind.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Places {
+    /// Number of members that have come.
+    pub there: u16,
+    /// Number of members with which the job begins.
+    pub expected: u16,
 }
 
 /// Progress of the training of all workers.
@@ -256,6 +279,7 @@ impl JobDocument {
             loop_lag_ms: milliseconds(lag),
             view: status.view,
             is_settled: status.is_settled,
+            gathering: status.gathering.as_ref().map(Gathering::from),
             progress: Progress {
                 samples,
                 samples_planned,
@@ -276,6 +300,17 @@ impl JobDocument {
             tags: tags(status.tags).to_owned(),
             strangers: status.strangers,
             failure: status.failure.clone(),
+        }
+    }
+}
+
+impl From<&libra_proto::Gathering> for Gathering {
+    fn from(gathering: &libra_proto::Gathering) -> Self {
+        let libra_proto::Gathering { there, expected } = gathering;
+        Self {
+            servers: Places { there: there.servers, expected: expected.servers },
+            switches: Places { there: there.switches, expected: expected.switches },
+            workers: Places { there: there.workers, expected: expected.workers },
         }
     }
 }

@@ -48,8 +48,8 @@ mod token;
 mod watch;
 
 pub use document::{
-    Checkpoints, Counts, Document, JobDocument, MemberDocument, OwnMember, ProcessDocument, Progress, Totals,
-    VERSION,
+    Checkpoints, Counts, Document, Gathering, JobDocument, MemberDocument, OwnMember, Places,
+    ProcessDocument, Progress, Totals, VERSION,
 };
 pub use events::{Event, EventFile, EventSender, EventsError, EventsTo, Watched};
 pub use libra_proto::{Kind, Lost};

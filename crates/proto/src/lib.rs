@@ -118,8 +118,8 @@ pub use statistics::{
     ServerStatistics, Statistics, StepTimes, SwitchStatistics, TrainingCounts, WorkerStatistics,
 };
 pub use status::{
-    CheckpointStatus, ControllerStatus, Details, JobPhase, KnownMember, Lost, MemberState, MemberStatus,
-    PathStatus, ServerDetails, SwitchDetails, WorkerDetails,
+    CheckpointStatus, ControllerStatus, Details, Gathering, JobPhase, KnownMember, Lost, MemberState,
+    MemberStatus, PathStatus, ServerDetails, SwitchDetails, WorkerDetails,
 };
 pub use storage::{CheckpointHead, StorageEvent, StorageRequest};
 pub use switch::{

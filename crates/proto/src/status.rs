@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::authentication::TagKind;
 use crate::cluster::Peer;
+use crate::controller::Sizes;
 use crate::histogram::Histogram;
 use crate::statistics::{Statistics, WorkerStatistics};
 
@@ -173,6 +174,8 @@ pub struct ControllerStatus {
     pub view: u64,
     /// All members act on it.
     pub is_settled: bool,
+    /// The members that have come, while the job waits for others to begin; none before the controller knows its job.
+    pub gathering: Option<Gathering>,
     /// The members that are there, or may come back.
     pub members: Vec<KnownMember>,
     /// The last counts of members that went.
@@ -191,6 +194,15 @@ pub struct ControllerStatus {
     pub strangers: u64,
     /// Reason why the job has failed.
     pub failure: Option<String>,
+}
+
+/// Members with which a job begins. A server is there when all its shards are.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Gathering {
+    /// Of these, those that have come.
+    pub there: Sizes,
+    /// All of them.
+    pub expected: Sizes,
 }
 
 /// Members that were given up.

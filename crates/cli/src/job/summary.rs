@@ -3,7 +3,7 @@
 use libra_launch::table::{paragraph, summary as pairs, table};
 use libra_monitor::{Counts, JobDocument, MemberDocument};
 
-use crate::figures::{bytes, duration, number_of, percent};
+use crate::figures::{bytes, duration, number_of, percent, places};
 use crate::top::rates::share;
 
 /// Returns the summary: the job, then its members.
@@ -35,6 +35,9 @@ fn facts(job: &JobDocument) -> Vec<(&'static str, String, String)> {
     }
     let settled = if job.is_settled { "all members act on it" } else { "members enter it" };
     facts.push(("view", job.view.to_string(), settled.to_owned()));
+    if let Some(gathering) = &job.gathering {
+        facts.push(("members", String::new(), places(gathering)));
+    }
     facts.push(progress(job));
     facts.push(checkpoints(job));
     let lost = job.lost.workers + job.lost.switches + job.lost.servers;
@@ -97,7 +100,7 @@ fn part(member: &MemberDocument) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::top::testing::{job, server_member, switch_member, worker_member};
+    use crate::top::testing::{gathering, job, server_member, switch_member, worker_member};
 
     #[test]
     fn a_summary_has_the_job_and_its_members() {
@@ -126,8 +129,10 @@ mod tests {
         let mut job = job(vec![]);
         (job.phase, job.failure) = ("gathering".to_owned(), Some("the data are damaged".to_owned()));
         (job.progress.ratio, job.progress.loss) = (None, None);
+        job.gathering = Some(gathering());
         let text = summary(&job);
         assert!(text.contains("no members yet") && text.contains("the data are damaged"), "{text}");
+        assert!(text.contains("1 of 2 servers, 1 of 1 switches, 0 of 2 workers are there"), "{text}");
         assert!(text.contains("none") && text.contains("written when asked for"), "{text}");
     }
 }

@@ -3,7 +3,7 @@
 use std::cmp::Ordering;
 use std::collections::VecDeque;
 
-use libra_monitor::{Checkpoints, JobDocument, Lost, MemberDocument};
+use libra_monitor::{Checkpoints, Gathering, JobDocument, Lost, MemberDocument};
 use libra_proto::{ServerStatistics, SwitchStatistics, WorkerStatistics};
 use serde::Serialize;
 
@@ -52,6 +52,7 @@ pub(crate) struct Board {
     pub(crate) uptime_seconds: f64,
     pub(crate) view: u64,
     pub(crate) is_settled: bool,
+    pub(crate) gathering: Option<Gathering>,
     pub(crate) progress: ProgressRow,
     pub(crate) checkpoints: Checkpoints,
     pub(crate) lost: Lost,
@@ -151,6 +152,7 @@ impl Model {
             uptime_seconds: job.uptime_seconds,
             view: job.view,
             is_settled: job.is_settled,
+            gathering: job.gathering,
             progress: ProgressRow {
                 samples: progress.samples,
                 samples_planned: progress.samples_planned,

@@ -1,6 +1,8 @@
 //! Documents for tests.
 
-use libra_monitor::{Checkpoints, Counts, JobDocument, Lost, MemberDocument, Progress, Totals};
+use libra_monitor::{
+    Checkpoints, Counts, Gathering, JobDocument, Lost, MemberDocument, Places, Progress, Totals,
+};
 use libra_proto::{ServerStatistics, StepTimes, SwitchStatistics, TrainingCounts, WorkerStatistics};
 
 fn member(kind: &str, number: u16, counts: Counts) -> MemberDocument {
@@ -63,6 +65,13 @@ pub(crate) fn switch_member(number: u16, state: &str, regions: u64) -> MemberDoc
     MemberDocument { state: state.to_owned(), regions, ..member("switch", number, Counts::Switch(counts)) }
 }
 
+/// One server and all workers are missing.
+#[allow(dead_code, reason = "the command line is tested with a real one")]
+pub(crate) fn gathering() -> Gathering {
+    let places = |there, expected| Places { there, expected };
+    Gathering { servers: places(1, 2), switches: places(1, 1), workers: places(0, 2) }
+}
+
 /// A running job with these members.
 pub(crate) fn job(members: Vec<MemberDocument>) -> JobDocument {
     JobDocument {
@@ -73,6 +82,7 @@ pub(crate) fn job(members: Vec<MemberDocument>) -> JobDocument {
         loop_lag_ms: 0.1,
         view: 3,
         is_settled: true,
+        gathering: None,
         progress: Progress {
             samples: 25_000,
             samples_planned: 100_000,

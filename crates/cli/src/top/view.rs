@@ -11,7 +11,7 @@ use ratatui::text::{Line, Span};
 use super::columns::{Column, Columns, Paint, STEP_MARKS, STEP_PARTS, fitting};
 use super::events::Event;
 use super::model::{Board, MemberColumns, Order, Outage, Row, total};
-use crate::figures::{count, duration, number_of};
+use crate::figures::{count, duration, number_of, places};
 
 /// Lines of a block below which it tells nothing: its title, all members together, and how many there are.
 const BLOCK_LINES_MIN: usize = 3;
@@ -106,7 +106,10 @@ impl Screen<'_> {
         }
         let Some(board) = self.board else { return lines };
         lines.extend(board.failure.iter().map(|failure| Line::styled(format!("failed: {failure}"), BAD)));
-        lines.push(progress(board, width));
+        lines.push(match board.gathering {
+            Some(gathering) => Line::styled(format!("waits for members: {}", places(&gathering)), CHANGING),
+            None => progress(board, width),
+        });
         lines.push(state_of_job(board, width));
         lines
     }

@@ -239,6 +239,29 @@ impl Stream {
     }
 }
 
+#[test]
+fn a_job_that_gathers_tells_which_members_are_missing() {
+    let directory = TempDir::new().unwrap();
+    let options = ["--data", &tiny_data(directory.path()), "--sample", "1", "--factors", "4"];
+    let (controller, address) = controller(&options);
+    let start =
+        |kind: &str, more: &[&str]| Member::start(&[&[kind, "--controller", &address], more].concat());
+    let _members = [start("worker", &[]), start("server", &["--shards-per-server", "2"])];
+    controller.line_with("1 servers, 1 switches, 1 workers");
+    let told = "1 of 2 servers, 0 of 1 switches, 1 of 2 workers are there";
+    let place = ["--controller", &address];
+    for command in [&["job", "status"][..], &["top", "--once"]] {
+        let text = stdout_of(&[command, &place].concat());
+        assert!(text.contains(told), "{text}");
+    }
+    for command in [&["job", "status", "--json"][..], &["top", "--once", "--json"]] {
+        let status: Value = serde_json::from_str(&stdout_of(&[command, &place].concat())).unwrap();
+        assert_eq!(status["phase"], "gathering");
+        let servers = json!({ "there": 1, "expected": 2 });
+        assert_eq!(status["gathering"]["servers"], servers, "{status:#}");
+    }
+}
+
 /// A controller with a token for commands, a whole cluster and a standby.
 fn watched_job(directory: &Path) -> (Member, String, Vec<Member>) {
     let (data, token) = (tiny_data(directory), token_file(directory));

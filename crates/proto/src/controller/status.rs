@@ -1,12 +1,14 @@
 //! Status of the controller and of the members as it sees them, and answers to processes that ask where to read it.
 
 use super::members::{Member, kind_of};
-use super::{Controller, ControllerEvent, Phase, Step};
+use super::{Controller, ControllerEvent, Phase, Sizes, Step};
 use crate::cluster::Peer;
 use crate::histogram::Histogram;
 use crate::message::{Kind, Message, VERSION};
 use crate::role::{Action, Link};
-use crate::status::{CheckpointStatus, ControllerStatus, JobPhase, KnownMember, Lost, MemberState};
+use crate::status::{
+    CheckpointStatus, ControllerStatus, Gathering, JobPhase, KnownMember, Lost, MemberState,
+};
 use crate::time::Instant;
 
 /// Counts of events since this controller began.
@@ -68,6 +70,7 @@ impl Controller {
             },
             view: self.cluster.view.number,
             is_settled: self.step == Step::Settled,
+            gathering: self.gathering(),
             members: self.members.iter().map(known).collect(),
             departed: self.departed.clone(),
             lost,
@@ -78,6 +81,20 @@ impl Controller {
             strangers: self.tally.strangers,
             failure: self.failure.clone(),
         }
+    }
+
+    fn gathering(&self) -> Option<Gathering> {
+        let Self { sizes: expected, ref held, .. } = *self;
+        if self.phase != Phase::Gathering || held.is_some() {
+            return None;
+        }
+        let missing = self.missing();
+        let there = Sizes {
+            servers: expected.servers - missing.servers,
+            switches: expected.switches - missing.switches,
+            workers: expected.workers - missing.workers,
+        };
+        Some(Gathering { there, expected })
     }
 
     fn checkpoint_status(&self, now: Instant) -> CheckpointStatus {

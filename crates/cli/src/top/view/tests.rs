@@ -3,7 +3,7 @@ use ratatui::Terminal;
 use ratatui::backend::TestBackend;
 
 use super::super::model::Model;
-use super::super::testing::{job, server_member, switch_member, worker_member};
+use super::super::testing::{gathering, job, server_member, switch_member, worker_member};
 use super::*;
 
 /// Pictures as they were reviewed last.
@@ -114,6 +114,18 @@ fn every_size_has_a_picture() {
     }
     model.fail(5.0, "gone".to_owned());
     assert!(draw_model(&model, 5.0, false, 80, 3).contains("no answer"));
+}
+
+#[test]
+fn a_job_that_gathers_tells_who_is_there() {
+    let mut model = Model::default();
+    let mut job = job(vec![server_member(0, 0), switch_member(0, "joining", 0)]);
+    (job.phase, job.gathering) = ("gathering".to_owned(), Some(gathering()));
+    (job.progress.ratio, job.progress.loss) = (None, None);
+    model.observe(0.0, job);
+    let picture = draw_model(&model, 0.0, false, 80, 24);
+    let told = "waits for members: 1 of 2 servers, 1 of 1 switches, 0 of 2 workers are there";
+    assert!(picture.lines().any(|line| line == told), "{picture}");
 }
 
 #[test]

@@ -1,10 +1,12 @@
 //! A controller that is told its job when members have called already.
 
-use super::harness::{ControllerHarness, ms};
+use super::harness::{ControllerHarness, address, ms};
 use crate::cluster::{Cluster, Peer};
 use crate::controller::{Controller, ControllerCommand, ControllerEvent, Sizes};
 use crate::message::Message;
+use crate::role::Role;
 use crate::statistics::{ServerStatistics, Statistics};
+use crate::status::Gathering;
 use crate::testing;
 
 use Peer::{Server, Switch, Worker};
@@ -52,6 +54,28 @@ fn callers_wait_for_the_job_and_then_have_their_places() {
         cluster: Box::new(Cluster { seed: 5, ..testing::cluster(9) }),
     });
     assert_eq!(cluster(&harness).shares, 1);
+}
+
+#[test]
+fn a_status_has_the_members_that_have_come() {
+    let mut harness = awaiting();
+    let gathering = |harness: &ControllerHarness| {
+        harness.controller.status(harness.now).gathering.map(|Gathering { there, expected }| {
+            let Sizes { servers, switches, workers } = there;
+            assert_eq!(expected, Sizes { servers: 1, switches: 1, workers: 1 });
+            [servers, switches, workers]
+        })
+    };
+    let link = harness.join_with(Server(0), |join| join.shards = 2);
+    assert_eq!(gathering(&harness), None, "the job is not known");
+    describe(&mut harness);
+    assert_eq!(gathering(&harness), Some([0, 0, 0]), "one of two shards is there");
+    harness.join_with(Server(1), |join| (join.shards, join.stream) = (2, Some(address(link))));
+    harness.join(Worker(0));
+    assert_eq!(gathering(&harness), Some([1, 0, 1]));
+    harness.join(Switch(0));
+    harness.settle();
+    assert_eq!(gathering(&harness), None, "the job has begun");
 }
 
 // rule M20
