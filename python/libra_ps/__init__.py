@@ -30,7 +30,7 @@ from .errors import (
     TimeoutError,
     TooLarge,
 )
-from .session import Session, barrier, end_epoch, flush, init, shutdown, stats
+from .session import Session, barrier, end_epoch, flush, init, note, shutdown, stats
 from .tables import Admission, Eviction, Initial, Normal, Rule, Uniform, Zero
 
 if TYPE_CHECKING:
@@ -103,6 +103,7 @@ __all__ = [
     "init",
     "load",
     "nn",
+    "note",
     "optim",
     "save",
     "shutdown",

@@ -140,6 +140,8 @@ class Session:
         #: Rows that were set before the cluster has begun, and that rank 0 sets then.
         self._pending: list[tuple[Table, npt.NDArray[np.int64], npt.NDArray[np.float32]]] = []
         self._has_pending = False
+        #: Samples that this process will train on, as it said before the cluster has begun.
+        self._planned = 0
         self.steps = 0
         self.is_dirty = False
         self.is_closed = False
@@ -172,6 +174,8 @@ class Session:
                             self.assign(table, ids, values)
                         self.native.barrier()
                     self._pending.clear()
+                    if self._planned:
+                        self.native.note_planned(self._planned)
                     self.has_begun = True
 
     def _drain_when_terminated(self) -> None:
@@ -290,6 +294,18 @@ class Session:
         if self.has_begun:
             self.native.barrier()
         self.is_dirty = False
+
+    def note(self, samples: int, loss: float | None, planned: int) -> None:
+        """Tells those who watch the job of the progress of this process."""
+        if samples < 0 or planned < 0 or (samples > 0) != (loss is not None):
+            raise ValueError(f"samples = {samples}, loss = {loss}, planned = {planned}: samples have a loss, and are not below 0")
+        if planned and self.has_begun:
+            self.native.note_planned(planned)
+        elif planned:
+            self._planned += planned
+        if loss is not None:
+            self.begin()
+            self.native.note_trained(samples, float(loss))
 
     def push(self, tables: list[int], factor: float) -> None:
         """Pushes the gradients of tables, and ends the step."""
@@ -452,6 +468,17 @@ def barrier() -> None:
 def end_epoch() -> None:
     """Ends a pass over the data: flush and barrier."""
     barrier()
+
+
+def note(*, samples: int = 0, loss: float | None = None, planned: int = 0) -> None:
+    """Tells those who watch the job (`libra top`, Prometheus, trackers) of the progress of this process. It waits for nothing.
+
+    Call it after a step with the `samples` that this process has trained on since the last call, and their mean `loss`. Before the
+    first step, `planned` is the number of samples that this process will train on. A `loss` that is a tensor is read: one on a GPU
+    is waited for, so note many steps at once then. The loss that is shown is the mean since the last `end_epoch` or `barrier`.
+    In a process alone it does nothing.
+    """
+    current().note(samples, loss, planned)
 
 
 def stats() -> dict[str, Any]:

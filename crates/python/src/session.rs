@@ -515,6 +515,16 @@ impl Session {
         run(py, || self.shared.backend()?.tick())
     }
 
+    /// Takes note of samples that this process has trained on, above 0, and their mean loss.
+    fn note_trained(&self, py: Python<'_>, samples: u64, loss: f64) -> PyResult<()> {
+        run(py, || self.shared.backend()?.note_trained(samples, loss))
+    }
+
+    /// Takes note of the samples that this process will train on.
+    fn note_planned(&self, py: Python<'_>, samples: u64) -> PyResult<()> {
+        run(py, || self.shared.backend()?.note_planned(samples))
+    }
+
     /// Waits until all workers have come here, and all pushes can be read.
     fn barrier(&self, py: Python<'_>) -> PyResult<()> {
         run(py, || {

@@ -47,6 +47,19 @@ def test_bad_options_are_refused(options: dict, error: type, text: str) -> None:
         libra.init(**options)
 
 
+@pytest.mark.parametrize("note", [{"samples": 5}, {"loss": 0.5}, {"samples": -1, "loss": 0.5}, {"planned": -1}])
+def test_bad_notes_are_refused(session: libra.Session, note: dict) -> None:
+    with pytest.raises(ValueError, match="samples have a loss"):
+        libra.note(**note)
+
+
+def test_notes_of_a_process_alone_change_nothing(session: libra.Session) -> None:
+    before = libra.stats()
+    libra.note(planned=100)
+    libra.note(samples=10, loss=0.5)
+    assert libra.stats() == before
+
+
 def test_operations_after_a_shutdown_are_refused() -> None:
     client = libra.Client()
     client.add_table("item", 10, 1, SGD)

@@ -150,6 +150,27 @@ def test_training_goes_on_without_a_switch_and_with_a_server_that_returns(
     assert re.search(r"switch \d disappeared", log), log
 
 
+def test_the_controller_learns_of_progress_and_loss(tmp_path: Path, clusters: list[Cluster]) -> None:
+    http = f"127.0.0.1:{free_port()}"
+    cluster = Cluster(tmp_path, f"--http={http}", servers=1, workers=1)
+    clusters.append(cluster)
+    worker = start("skewed.py", 0, 1, free_port(), "async", "2000", "150", LIBRA_CONTROLLER=cluster.address)
+    wait_until_working(worker)
+    progress = {"samples": 0}
+    while not progress["samples"]:
+        with urllib.request.urlopen(f"http://{http}/status", timeout=10) as answer:
+            progress = json.load(answer)["progress"]
+    steps, rest = divmod(progress["samples"], 200)
+    assert rest == 0 and progress["samples_planned"] == 200 * 150, progress
+    assert progress["ratio"] == steps / 150 and progress["loss"] == (steps - 1) / 2, progress
+    with urllib.request.urlopen(f"http://{http}/metrics", timeout=10) as answer:
+        metrics = answer.read()
+    assert b"libra_controller_progress_ratio{} 0." in metrics and b"libra_controller_loss{} " in metrics, metrics
+    _, errors = worker.communicate(timeout=60)
+    assert worker.returncode == 0, errors
+    assert cluster.end() == 0, cluster.log("controller")
+
+
 def test_a_terminated_worker_is_watched_and_leaves_after_its_step(tmp_path: Path, clusters: list[Cluster]) -> None:
     cluster = Cluster(tmp_path, servers=1, workers=1)
     clusters.append(cluster)

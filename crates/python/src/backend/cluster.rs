@@ -281,6 +281,14 @@ impl Cluster {
         self.send(Request::Tick)
     }
 
+    pub(crate) fn note_trained(&self, samples: u64, loss: f64) -> Result<(), Failure> {
+        self.send(Request::Trained { samples, loss })
+    }
+
+    pub(crate) fn note_planned(&self, samples: u64) -> Result<(), Failure> {
+        self.send(Request::Plans { samples })
+    }
+
     pub(crate) fn flush(&self) -> Result<(), Failure> {
         self.ask(|reply| Request::Flush { reply }, None).map(drop)
     }

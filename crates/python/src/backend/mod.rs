@@ -156,6 +156,16 @@ impl Backend {
         }
     }
 
+    /// Takes note of samples that this process has trained on, above 0, and their mean loss, for those who watch the job.
+    pub(crate) fn note_trained(&self, samples: u64, loss: f64) -> Result<(), Failure> {
+        self.cluster().map_or(Ok(()), |cluster| cluster.note_trained(samples, loss))
+    }
+
+    /// Takes note of the samples that this process will train on.
+    pub(crate) fn note_planned(&self, samples: u64) -> Result<(), Failure> {
+        self.cluster().map_or(Ok(()), |cluster| cluster.note_planned(samples))
+    }
+
     /// Waits until all pushes of this process can be read.
     pub(crate) fn flush(&self) -> Result<(), Failure> {
         match self {

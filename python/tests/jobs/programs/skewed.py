@@ -16,6 +16,7 @@ client.add_table("wide", 10, 300, Rule("sgd", {"lr": 1.0}), init=libra.Zero())
 numbers = np.random.default_rng(5)
 expected = np.zeros((2000, 4))
 steps = int(sys.argv[3]) if len(sys.argv) > 3 else 60
+libra.note(planned=200 * steps)
 for step in range(steps):
     keys = np.unique((numbers.random(200) ** 4 * 2000).astype(np.int64))
     gradients = numbers.integers(-8, 9, (len(keys), 4)) / 8.0
@@ -25,6 +26,7 @@ for step in range(steps):
     client.push("cold first", [step % 500], np.ones((1, 3)))
     client.push("wide", [step % 10], np.ones((1, 300)))
     client.tick()
+    libra.note(samples=200, loss=float(step))
     if steps != 60:
         # Time for faults.
         time.sleep(0.02)

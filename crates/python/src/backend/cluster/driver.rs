@@ -2,7 +2,7 @@
 
 use std::sync::mpsc;
 
-use libra_client::{AssignedRows, ClientError, Cluster, Mode, Parameters, TablePage, Worker};
+use libra_client::{AssignedRows, ClientError, Cluster, Mode, Parameters, TablePage, TrainingNote, Worker};
 
 use super::watch::Watch;
 
@@ -38,6 +38,15 @@ pub(super) enum Request {
     },
     /// Ends a step.
     Tick,
+    /// This worker has trained on samples, with this mean loss.
+    Trained {
+        samples: u64,
+        loss: f64,
+    },
+    /// It will train on so many samples more.
+    Plans {
+        samples: u64,
+    },
     Flush {
         reply: mpsc::Sender<Result<(), ClientError>>,
     },
@@ -49,6 +58,22 @@ pub(super) enum Request {
         is_done: bool,
         reply: mpsc::Sender<Result<(), ClientError>>,
     },
+}
+
+/// Losses of the samples since the last barrier, which ends an epoch.
+#[derive(Default)]
+struct Losses {
+    samples: u64,
+    sum: f64,
+}
+
+impl Losses {
+    /// Takes the mean loss of more samples, and returns that of all.
+    fn add(&mut self, samples: u64, loss: f64) -> f64 {
+        self.samples += samples;
+        self.sum += samples as f64 * loss;
+        self.sum / self.samples as f64
+    }
 }
 
 /// The worker, and where it is in its step.
@@ -63,6 +88,7 @@ pub(super) struct Driver {
     reads: bool,
     /// This step has read, and pushes.
     pushes: bool,
+    losses: Losses,
     failed: Option<ClientError>,
     /// An operation has failed since this worker was asked to end.
     is_drained: bool,
@@ -82,6 +108,7 @@ impl Driver {
             step: 0,
             reads: false,
             pushes: false,
+            losses: Losses::default(),
             failed: None,
             is_drained: false,
         }
@@ -109,6 +136,11 @@ impl Driver {
                     let outcome = self.tick();
                     self.note(outcome);
                 }
+                Request::Trained { samples, loss } => {
+                    let loss = self.losses.add(samples, loss);
+                    self.worker.note(TrainingNote::Trained { samples, loss });
+                }
+                Request::Plans { samples } => self.worker.note(TrainingNote::Plans { samples }),
                 Request::Flush { reply } => {
                     let outcome = self.check().and_then(|()| self.worker.flush());
                     drop(reply.send(self.seen(outcome)));
@@ -214,6 +246,7 @@ impl Driver {
         self.worker.flush()?;
         self.worker.barrier()?;
         self.step = 0;
+        self.losses = Losses::default();
         (self.reads, self.pushes) = (false, false);
         Ok(())
     }
