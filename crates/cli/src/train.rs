@@ -147,6 +147,7 @@ fn train(arguments: &Arguments, watch: &mut ControllerWatch) -> Result<()> {
             // All members are in this process.
             security: Security::NONE,
             inspector: watch.inspector(),
+            members: watch.members(),
         },
         faults,
         recorders: recorders.clone(),

@@ -14,7 +14,7 @@ use libra_net::{
     ControllerHandle, ControllerNode, ControllerThread, FaultRates, Inspector, NodeError, NodeOptions,
     Security, ServerNode, SwitchNode, WorkerNode,
 };
-use libra_proto::{ControllerEvent, ControllerStatus, Outcome, ServerEvent};
+use libra_proto::{ControllerEvent, ControllerStatus, MemberStatus, Outcome, ServerEvent};
 
 use crate::controller::StartError;
 use crate::spec::JobSpec;
@@ -39,6 +39,8 @@ pub struct LocalOptions {
     pub security: Security,
     /// Asks the controller for its status.
     pub inspector: Option<Inspector<ControllerStatus>>,
+    /// Asks the members for theirs.
+    pub members: Option<Inspector<MemberStatus>>,
 }
 
 /// An event of the cluster.
@@ -186,6 +188,7 @@ impl Members {
             faults: self.options.faults,
             fault_seed,
             security: self.options.security.clone(),
+            inspector: self.options.members.clone(),
             ..NodeOptions::new(self.address)
         }
     }

@@ -76,6 +76,7 @@ pub struct MemberWatch {
 /// The watched side of a controller.
 pub struct ControllerWatch {
     inspector: Option<Inspector<ControllerStatus>>,
+    members: Option<Inspector<MemberStatus>>,
     port: Option<HttpPort>,
     token: Option<HttpToken>,
     bars: Bars,
@@ -153,7 +154,7 @@ impl WatchArguments {
             None => None,
         };
         if port.is_none() && self.events.is_none() {
-            return Ok(ControllerWatch { inspector: None, port, token, bars, end });
+            return Ok(ControllerWatch { inspector: None, members: None, port, token, bars, end });
         }
         let inspector = Inspector::new(port.as_ref().map(HttpPort::address));
         if let Some(to) = &self.events {
@@ -161,7 +162,7 @@ impl WatchArguments {
             let events = EventFile::start(to, role, watched, trouble(role, bars)).context("--events")?;
             end.events = Some(events);
         }
-        Ok(ControllerWatch { inspector: Some(inspector), port, token, bars, end })
+        Ok(ControllerWatch { inspector: Some(inspector), members: None, port, token, bars, end })
     }
 }
 
@@ -193,6 +194,12 @@ impl ControllerWatch {
         self.inspector.clone()
     }
 
+    /// Returns what asks the members in this process, if they are to be asked: their metrics are beside those of the controller.
+    pub fn members(&mut self) -> Option<Inspector<MemberStatus>> {
+        self.members = self.port.is_some().then(|| Inspector::new(None));
+        self.members.clone()
+    }
+
     /// Returns a way to report events, if they are written.
     pub fn events(&self) -> Option<EventSender> {
         self.end.events.as_ref().map(EventFile::sender)
@@ -207,7 +214,7 @@ impl ControllerWatch {
         command: impl Fn(ControllerCommand) -> bool + Send + Sync + 'static,
     ) -> Result<()> {
         let Some((port, inspector)) = self.port.take().zip(self.inspector()) else { return Ok(()) };
-        let server = port.serve_controller(inspector, command, self.token.take())?;
+        let server = port.serve_controller(inspector, self.members.clone(), command, self.token.take())?;
         self.bars.line(&format!("controller: metrics and status at http://{}", server.address()));
         self.end.http = Some(server);
         Ok(())

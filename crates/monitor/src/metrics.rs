@@ -1,5 +1,7 @@
 //! Metrics of members and of a controller: which families there are, and the counts that they are made of.
 
+use core::time::Duration;
+
 use libra_net::Inspected;
 use libra_proto::{
     ControllerStatus, Details, Kind, MemberStatus, ServerDetails, ServerStatistics, Statistics,
@@ -14,29 +16,7 @@ use crate::process;
 pub(crate) fn of_members(inspected: &Inspected<MemberStatus>, kind: Kind) -> Vec<Family> {
     let mut families = Families::default();
     about_process(&mut families, inspected.lag);
-    for status in &inspected.statuses {
-        let member = status.member.map_or_else(|| kind.name().to_owned(), |member| member.to_string());
-        families.label(vec![("member", member)]);
-        let job = status.job.to_string();
-        families.gauge(
-            "libra_member_info",
-            "A member of this process, always 1.",
-            &[(&[("libra_job", &job), ("role", kind.name())], 1.0)],
-        );
-        families.gauge("libra_view", "Newest view that the member acts on.", &[(&[], status.view as f64)]);
-        families.gauge(
-            "libra_ready",
-            "1 if the member acts on the newest view and can do its part.",
-            &[(&[], f64::from(u8::from(status.is_ready)))],
-        );
-        match (&status.counts, &status.details) {
-            (Statistics::Worker(counts), Details::Worker(details)) => worker(&mut families, counts, details),
-            (Statistics::Server(counts), Details::Server(details)) => server(&mut families, counts, details),
-            (Statistics::Switch(counts), Details::Switch(details)) => switch(&mut families, counts, details),
-            _ => {}
-        }
-    }
-    families.label(Labels::new());
+    members(&mut families, &inspected.statuses);
     if let Some(drops) = process::socket_drops(&inspected.sockets) {
         let name = format!("libra_{}_socket_drops", kind.name());
         families.counter(
@@ -48,7 +28,39 @@ pub(crate) fn of_members(inspected: &Inspected<MemberStatus>, kind: Kind) -> Vec
     families.into_vec()
 }
 
-fn about_process(families: &mut Families, lag: core::time::Duration) {
+/// Families of members, each with its name as a label.
+fn members(families: &mut Families, statuses: &[MemberStatus]) {
+    for status in statuses {
+        let role = match status.counts {
+            Statistics::Worker(_) => Kind::Worker.name(),
+            Statistics::Server(_) => Kind::Server.name(),
+            Statistics::Switch(_) => Kind::Switch.name(),
+        };
+        let member = status.member.map_or_else(|| role.to_owned(), |member| member.to_string());
+        families.label(vec![("member", member)]);
+        let job = status.job.to_string();
+        families.gauge(
+            "libra_member_info",
+            "A member of this process, always 1.",
+            &[(&[("libra_job", &job), ("role", role)], 1.0)],
+        );
+        families.gauge("libra_view", "Newest view that the member acts on.", &[(&[], status.view as f64)]);
+        families.gauge(
+            "libra_ready",
+            "1 if the member acts on the newest view and can do its part.",
+            &[(&[], f64::from(u8::from(status.is_ready)))],
+        );
+        match (&status.counts, &status.details) {
+            (Statistics::Worker(counts), Details::Worker(details)) => worker(families, counts, details),
+            (Statistics::Server(counts), Details::Server(details)) => server(families, counts, details),
+            (Statistics::Switch(counts), Details::Switch(details)) => switch(families, counts, details),
+            _ => {}
+        }
+    }
+    families.label(Labels::new());
+}
+
+fn about_process(families: &mut Families, lag: Duration) {
     families.gauge(
         "libra_build_info",
         "The version of the program, always 1.",
@@ -353,10 +365,13 @@ fn switch(families: &mut Families, counts: &SwitchStatistics, details: &SwitchDe
 /// States of a member, all of which are shown: a state that no member has is 0.
 const STATES: [&str; 8] = ["joining", "entering", "active", "standby", "retired", "away", "leaving", "done"];
 
-/// Families of a controller.
-pub(crate) fn of_controller(inspected: &Inspected<ControllerStatus>) -> Vec<Family> {
+/// Families of a controller, and of the members in its process.
+pub(crate) fn of_controller(
+    inspected: &Inspected<ControllerStatus>,
+    in_process: Option<&Inspected<MemberStatus>>,
+) -> Vec<Family> {
     let mut families = Families::default();
-    about_process(&mut families, inspected.lag);
+    about_process(&mut families, inspected.lag.max(in_process.map_or(Duration::ZERO, |members| members.lag)));
     let Some(status) = inspected.statuses.last() else { return families.into_vec() };
     let families = &mut families;
     let job = status.job.to_string();
@@ -449,6 +464,7 @@ pub(crate) fn of_controller(inspected: &Inspected<ControllerStatus>) -> Vec<Fami
         &[(&[], status.strangers)],
     );
     job_totals(families, &Totals::of(status.counts().map(|(_, counts)| counts)));
+    members(families, in_process.map_or(&[], |members| &members.statuses));
     core::mem::take(families).into_vec()
 }
 

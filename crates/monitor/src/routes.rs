@@ -47,6 +47,8 @@ pub(crate) struct MemberProcess {
 /// A process that is a controller.
 pub(crate) struct ControllerProcess {
     inspector: Inspector<ControllerStatus>,
+    /// Asks the members in the same process.
+    members: Option<Inspector<MemberStatus>>,
     /// Tells the controller; returns false once the job is over.
     pub(crate) command: Box<dyn Fn(ControllerCommand) -> bool + Send + Sync>,
     pub(crate) token: Option<HttpToken>,
@@ -74,18 +76,24 @@ impl HttpPort {
         self.serve(routes)
     }
 
-    /// Answers for a controller. Commands of callers that have the token go to `command`, which returns false once the job is over.
+    /// Answers for a controller, and with metrics of the members in its process, if there are any. Commands of callers that have the token go to `command`, which returns false once the job is over.
     ///
     /// # Errors
     /// There is no thread to be had.
     pub fn serve_controller(
         self,
         inspector: Inspector<ControllerStatus>,
+        members: Option<Inspector<MemberStatus>>,
         command: impl Fn(ControllerCommand) -> bool + Send + Sync + 'static,
         token: Option<HttpToken>,
     ) -> Result<HttpServer, HttpError> {
-        let process =
-            ControllerProcess { inspector, command: Box::new(command), token, began: Instant::now() };
+        let process = ControllerProcess {
+            inspector,
+            members,
+            command: Box::new(command),
+            token,
+            began: Instant::now(),
+        };
         let routes = Router::new()
             .route("/metrics", get(controller_metrics))
             .route("/healthz", get(controller_health))
@@ -196,7 +204,14 @@ impl ControllerProcess {
 }
 
 async fn controller_metrics(State(process): Controller, headers: HeaderMap) -> Response {
-    metrics_answer(&headers, metrics::of_controller(&process.inspector.ask(SCRAPE_TIME).await))
+    let members = async {
+        match &process.members {
+            Some(members) => Some(members.ask(SCRAPE_TIME).await),
+            None => None,
+        }
+    };
+    let (controller, members) = tokio::join!(process.inspector.ask(SCRAPE_TIME), members);
+    metrics_answer(&headers, metrics::of_controller(&controller, members.as_ref()))
 }
 
 async fn controller_health(State(process): Controller) -> Response {

@@ -47,7 +47,7 @@ impl Watched {
         std::fs::write(file.path(), TOKEN).unwrap();
         let token = HttpToken::read(file.path()).unwrap();
         let command = move |command| commands.send(command).is_ok();
-        let controller = port.serve_controller(inspector, command, Some(token)).unwrap();
+        let controller = port.serve_controller(inspector, None, command, Some(token)).unwrap();
         let address = node.address();
         let cluster = Cluster::new(1, Vec::new(), None, HotPath::for_workers(1));
         let sizes = Sizes { servers: 1, switches: 0, workers: 1 };

@@ -401,6 +401,34 @@ fn a_job_goes_on_after_a_checkpoint_and_a_drain() {
 }
 
 #[test]
+fn train_has_the_metrics_of_all_its_members() {
+    let directory = TempDir::new().unwrap();
+    let data = tiny_data(directory.path());
+    let options = ["--epochs", "1000000", "--sample", "1", "--factors", "4", "--http", "127.0.0.1:0"];
+    let train = Member::start(&[&["train", "--data", &data], &options[..]].concat());
+    let line = train.line_with("metrics and status at http://");
+    let address = line.split("http://").nth(1).unwrap().trim();
+    let wanted = [
+        "libra_controller_progress_ratio{} ",
+        "libra_worker_pushes_total{member=\"worker 1\"} ",
+        "libra_server_rows{member=\"server 0\"} ",
+        "libra_switch_received_total{member=\"switch 0\"} ",
+        "libra_member_info{member=\"server 1\",libra_job=",
+    ];
+    let deadline = Instant::now() + DEADLINE;
+    loop {
+        let mut answer = ureq::get(format!("http://{address}/metrics")).call().unwrap();
+        let text = answer.body_mut().read_to_string().unwrap();
+        if wanted.iter().all(|wanted| text.contains(wanted)) {
+            let helps: Vec<_> = text.lines().filter(|line| line.starts_with("# HELP libra_view ")).collect();
+            assert_eq!(helps.len(), 1, "each family comes once: {text}");
+            break;
+        }
+        assert!(Instant::now() < deadline, "{text}");
+    }
+}
+
+#[test]
 fn a_killed_switch_and_its_take_over_are_seen_within_a_second() {
     let directory = TempDir::new().unwrap();
     let (controller, address, mut members) = watched_job(directory.path());
