@@ -398,7 +398,8 @@ impl ScenarioRunner {
     fn check_share(&mut self, host: Host, share: u16) {
         let has = |user: &&User| {
             let works = matches!(user.progress, Progress::Working | Progress::Ending | Progress::Ended);
-            user.host != host && works && user.share == share && !self.given_up.contains(&user.worker)
+            let is_gone = user.has_left || self.given_up.contains(&user.worker);
+            user.host != host && works && user.share == share && !is_gone
         };
         let other = self.users.values().find(has).map(|user| user.worker);
         // Of two controllers, one may have given the other worker up.

@@ -130,6 +130,8 @@ pub(crate) struct User {
     pub(crate) last_barrier: u64,
     /// True if it leaves as soon as it can.
     pub(crate) leaving: bool,
+    /// True once its worker was told to go: the others may go on without it before it learns of that.
+    pub(crate) has_left: bool,
     /// Its share of the task.
     pub(crate) share: u16,
     /// The longest time that an operation took.
@@ -165,6 +167,7 @@ impl User {
             next_barrier: 0,
             last_barrier: 0,
             leaving: false,
+            has_left: false,
             share: 0,
             slowest: Duration::ZERO,
             slowest_push: Duration::ZERO,
@@ -225,6 +228,7 @@ impl User {
                 quiet.then(|| {
                     // It receives no event before it is gone.
                     self.waits_at_barrier = true;
+                    self.has_left = true;
                     WorkerCommand::Leave { returns: true }
                 })
             }),
