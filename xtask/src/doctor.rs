@@ -221,7 +221,8 @@ impl NarrowJob {
         let site = Site::new(libra)?;
         (self.plant)(&site)?;
         let to = site.to(PORT);
-        let sizes = ["--workers=1", "--servers=1", "--switches=1", "--epochs=1", "--mtu", self.mtu];
+        // Longer than a search of the length of packets.
+        let sizes = ["--workers=1", "--servers=1", "--switches=1", "--epochs=3", "--mtu", self.mtu];
         let words = [&["controller", "--insecure", "--listen", &to][..], &sizes].concat();
         let _controller = site.listen("controller", &words, PORT)?;
         let member = |host, role| site.start(host, role, &[role, "--insecure", "--controller", &to]);

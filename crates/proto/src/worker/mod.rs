@@ -479,13 +479,12 @@ impl Role for Worker {
             for switch in session.take_unreachable(now) {
                 self.membership.send(Message::Unreachable { switch });
             }
+            self.events.extend(session.take_path_change().map(WorkerEvent::PathChanged));
         }
         if self.membership.is_heartbeat_due(now) {
             if let Some(reason) = self.session.as_ref().and_then(Session::narrow_path) {
                 self.abort(&reason);
             }
-            let changed = self.session.as_mut().and_then(Session::take_path_change);
-            self.events.extend(changed.map(WorkerEvent::PathChanged));
             self.membership.heartbeat(now, Statistics::Worker(self.statistics()));
         }
     }
