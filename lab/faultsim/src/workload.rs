@@ -224,11 +224,9 @@ impl User {
         match self.progress {
             Progress::Starting | Progress::Ended | Progress::Reported | Progress::Gone => None,
             Progress::Working if self.leaving => self.make_visible(now, account).or_else(|| {
-                let quiet = self.open.is_empty() && self.flushed;
-                quiet.then(|| {
+                (self.open.is_empty() && self.flushed).then(|| {
                     // It receives no event before it is gone.
-                    self.waits_at_barrier = true;
-                    self.has_left = true;
+                    (self.waits_at_barrier, self.has_left) = (true, true);
                     WorkerCommand::Leave { returns: true }
                 })
             }),
