@@ -126,7 +126,7 @@ pub(crate) fn run(options: &Options) -> Result<Outcome> {
     };
     let programs = match &options.programs {
         Some(programs) => programs.canonicalize().context("--programs")?,
-        None => release(&["libra", "libra-lab"])?,
+        None => shell::release(&["libra", "libra-lab"])?,
     };
     let limit = Duration::from_secs(options.limit);
     let job = Job::new("namespaces", &programs, options.data()?, options.job()?, limit)?;
@@ -140,14 +140,6 @@ pub(crate) fn run(options: &Options) -> Result<Outcome> {
     compare(&cluster, &single, options.tolerance)?;
     returns::run(&programs, &job.folder, options.away).context("members that come back")?;
     Ok(Outcome::Passed)
-}
-
-/// Makes a release build of these programs, and returns their directory.
-pub(crate) fn release(programs: &[&str]) -> Result<PathBuf> {
-    let named = programs.iter().flat_map(|program| ["--bin", *program]);
-    let arguments: Vec<_> = ["build", "--quiet", "--release"].into_iter().chain(named).collect();
-    shell::run(shell::cargo(&arguments))?;
-    Ok(shell::target_directory()?.join("release"))
 }
 
 /// A training that is run more than once.

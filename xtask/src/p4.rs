@@ -137,7 +137,7 @@ fn train(program: &str) -> Result<()> {
         "--round-ms=10000",
     ];
     let options = options.map(str::to_owned).to_vec();
-    let job = Job::new("p4", &namespaces::release(&["libra"])?, "synthetic".to_owned(), options, LIMIT)?;
+    let job = Job::new("p4", &shell::release(&["libra"])?, "synthetic".to_owned(), options, LIMIT)?;
     let network = Network::new(HOSTS)?;
     network.add_switch_port(SWITCH, WORKERS_INTERFACE)?;
     let software =

@@ -43,8 +43,15 @@ pub(crate) fn binary(name: &str, named: Option<&Path>) -> Result<PathBuf> {
     if let Some(named) = named {
         return named.canonicalize().with_context(|| format!("--libra {}", named.display()));
     }
-    run(cargo(&["build", "--quiet", "--release", "--bin", name]))?;
-    Ok(target_directory()?.join("release").join(name))
+    Ok(release(&[name])?.join(name))
+}
+
+/// Makes a release build of these programs, and returns their directory.
+pub(crate) fn release(programs: &[&str]) -> Result<PathBuf> {
+    let named = programs.iter().flat_map(|program| ["--bin", *program]);
+    let arguments: Vec<_> = ["build", "--quiet", "--release"].into_iter().chain(named).collect();
+    run(cargo(&arguments))?;
+    Ok(target_directory()?.join("release"))
 }
 
 /// Returns cargo's metadata of the workspace, without its dependencies.

@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 
 use self::summary::summary;
 use crate::http::ControllerArguments;
-use crate::top::print;
+use crate::output::print;
 
 /// Shows the status of a job, or commands it.
 #[derive(Subcommand)]

@@ -29,6 +29,7 @@ mod figures;
 mod http;
 mod job;
 mod laboratory;
+mod output;
 mod p4;
 mod plan;
 mod profile;

@@ -18,7 +18,7 @@ mod source;
 pub(crate) mod testing;
 mod view;
 
-use std::io::{self, IsTerminal, Write, stdout};
+use std::io::{IsTerminal, stdout};
 use std::time::{Duration, Instant};
 
 use anyhow::Result;
@@ -31,6 +31,7 @@ use self::model::{Board, Model, Order};
 use self::source::Source;
 use self::view::{Screen, text};
 use crate::http::ControllerArguments;
+use crate::output::print;
 
 /// Time between the two looks of `--once`: members send their counts twice in it.
 const ONCE_INTERVAL: Duration = Duration::from_secs(1);
@@ -137,12 +138,4 @@ fn json_line(model: &Model, now: f64, told: u64) -> Result<String> {
     let outage_seconds = model.outage().map(|outage| now - outage.since);
     let line = JsonLine { time: Timestamp::now().to_string(), outage_seconds, board: &board, events };
     Ok(serde_json::to_string(&line)?)
-}
-
-/// Prints lines. A reader that has enough ends the process in order.
-pub(crate) fn print(lines: &str) -> Result<()> {
-    match writeln!(stdout(), "{lines}") {
-        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => std::process::exit(0),
-        written => Ok(written?),
-    }
 }

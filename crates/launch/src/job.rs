@@ -11,6 +11,7 @@ use clap::Args;
 use libra_client::{HotPath, JobSpec, Mode, NodeError, Outcome, Plan, Sizes, round_time};
 use libra_dataplane::{entries_in, packet_bytes};
 use libra_models::{TrainConfig, Workload};
+use libra_proto::packet_header_bytes;
 use serde_json::{Value, json};
 
 use crate::arguments::{
@@ -292,7 +293,7 @@ fn hot_path(
 ) -> Result<HotPath> {
     let standard = HotPath::for_workers(workers);
     // The cluster talks as it reaches its controller; then comes UDP.
-    let headers_bytes = if controller.is_ipv6() { 40 + 8 } else { 20 + 8 };
+    let headers_bytes = usize::from(packet_header_bytes(controller));
     let HotPathArguments { mtu, lanes, .. } = *arguments;
     if mtu == Mtu::Auto && lanes > 1 {
         bail!(

@@ -5,7 +5,7 @@ use std::io::{self, ErrorKind, IoSliceMut};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, UdpSocket};
 
 use libra_proto::turn::{RECEIVED_RUNS_MAX, RUN_DATAGRAMS_MAX};
-use libra_proto::{DatagramRun, Instant, Outgoing, is_length_probe};
+use libra_proto::{DatagramRun, Instant, Outgoing, is_length_probe, packet_header_bytes};
 use quinn_udp::{BATCH_SIZE, RecvMeta, Transmit, UdpSockRef, UdpSocketState};
 use rustix::net::sockopt::set_socket_recv_buffer_size_force;
 use tokio::io::Interest;
@@ -66,8 +66,8 @@ impl PathReports {
 
     /// A run is about to be sent, whose longest datagram is this one.
     fn note(&mut self, to: SocketAddr, datagram: &[u8]) {
-        let headers = if to.is_ipv6() { 40 + 8 } else { 20 + 8 };
-        let bytes = u32::try_from(headers + datagram.len()).unwrap_or(u32::MAX);
+        let bytes = usize::from(packet_header_bytes(to)) + datagram.len();
+        let bytes = u32::try_from(bytes).unwrap_or(u32::MAX);
         if bytes > self.needed && !is_length_probe(datagram) {
             self.needed = bytes;
         }

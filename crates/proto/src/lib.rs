@@ -128,7 +128,7 @@ pub use switch::{
 };
 pub use time::Instant;
 pub use transport::flow::FLOW_PACKETS_MAX;
-pub use transport::probes::is_length_probe;
+pub use transport::probes::{is_length_probe, packet_header_bytes};
 pub use values::{UnknownFormat, ValueFormat, Values};
 pub use worker::{AssignedRows, Level, PathChange, Worker, WorkerCommand, WorkerEvent};
 

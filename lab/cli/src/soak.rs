@@ -266,7 +266,7 @@ impl Arguments {
                 free_address()?
             },
             plane: self.plane,
-            namespaces: self.namespaces,
+            has_network: self.has_network(),
             bmv2: self.bmv2.as_deref().map(Path::canonicalize).transpose().context("--bmv2")?,
             lanes: self.lanes,
             flow_packets: self.flow_packets,
@@ -304,7 +304,7 @@ fn free_address() -> Result<SocketAddr> {
 struct Settings {
     controller: SocketAddr,
     plane: SwitchPlane,
-    namespaces: bool,
+    has_network: bool,
     bmv2: Option<PathBuf>,
     lanes: u8,
     flow_packets: u32,

@@ -9,6 +9,7 @@ use std::thread;
 use std::time::Instant;
 
 use libra_net::{Security, ask_controller};
+use libra_proto::packet_header_bytes;
 
 use super::wire::{self, Answer, Counts, FRAME_BYTES, Kind, PROBE_BYTES_MIN, Probe, Question};
 use super::{Datagrams, Exchange, Meeting, Outcome, Path, Seen};
@@ -142,14 +143,9 @@ fn exchange(
         corrupted: corrupted + all.corrupted + refused,
         round_trips,
         mtu: largest,
-        mtu_there: all.longest.saturating_add(headers(peer)).max(largest),
+        mtu_there: all.longest.saturating_add(packet_header_bytes(peer)).max(largest),
         rate,
     }))
-}
-
-/// Bytes of a packet that are not of its datagram.
-fn headers(peer: SocketAddr) -> u16 {
-    if peer.is_ipv4() { 20 + 8 } else { 40 + 8 }
 }
 
 /// Sends probes, and counts what comes back.
@@ -307,7 +303,7 @@ impl Prober {
     fn passes(&mut self, packet: u16, wait: Duration) -> io::Result<bool> {
         for _ in 0..TRIES {
             let number = self.next;
-            if !self.send(usize::from(packet - headers(self.peer)))? {
+            if !self.send(usize::from(packet - packet_header_bytes(self.peer)))? {
                 return Ok(false);
             }
             if self.take_answer(number, wait)? {
@@ -319,7 +315,7 @@ impl Prober {
 
     /// Sends packets of this length as fast as it can, for a moment.
     fn run(&mut self, packet: u16) -> io::Result<()> {
-        let length = usize::from(packet - headers(self.peer));
+        let length = usize::from(packet - packet_header_bytes(self.peer));
         let most = (65_000 / length).min(self.socket.run_datagrams_max()).max(1);
         let mut run = vec![0; most * length];
         for (number, bytes) in (0..).zip(run.chunks_mut(length)) {

@@ -125,9 +125,9 @@ pub enum Event {
         check: &'static str,
         /// `warn` or `bad`.
         verdict: &'static str,
-        /// What was found.
+        /// The state of the machine.
         found: String,
-        /// What it costs.
+        /// Its cost.
         costs: Option<String>,
         /// The command that mends it.
         mend: Option<String>,

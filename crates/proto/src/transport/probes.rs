@@ -1,5 +1,6 @@
 //! Numbers of probes: packets that ask for nothing but an answer.
 
+use core::net::SocketAddr;
 use core::time::Duration;
 use std::collections::VecDeque;
 
@@ -9,6 +10,13 @@ use crate::time::Instant;
 
 /// Probes have this number and those above it, which no flow uses. Planes do not look at the number of a `PULL` without entries.
 pub(super) const PROBES_BEGIN: u32 = 1 << 31;
+
+/// Returns the bytes of an IP packet to this address that are not of its datagram: headers of IP without options, and of UDP (RFC 791, RFC
+/// 8200, RFC 768).
+#[must_use]
+pub fn packet_header_bytes(to: SocketAddr) -> u16 {
+    if to.is_ipv6() { 40 + 8 } else { 20 + 8 }
+}
 
 /// Returns true if a datagram is a probe of the length of its path (rule T19): it may be too long for it.
 #[must_use]

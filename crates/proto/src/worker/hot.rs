@@ -21,6 +21,7 @@ use crate::transport::bounds::Bounds;
 use crate::transport::flow::{self, Flow, PacketRows};
 use crate::transport::path::{Identity, Path};
 use crate::transport::path_length::PathLength;
+use crate::transport::probes::packet_header_bytes;
 use crate::transport::region::RegionFlows;
 
 /// Packets in one replay, at most: about a megabyte.
@@ -366,8 +367,7 @@ impl HotClient {
 
 /// Bytes of an IP packet with so many entries.
 fn ip_bytes(to: SocketAddr, entries: u8) -> usize {
-    let headers = if to.is_ipv6() { 40 + 8 } else { 20 + 8 };
-    headers + packet_bytes(entries)
+    usize::from(packet_header_bytes(to)) + packet_bytes(entries)
 }
 
 /// Entries of the longest packet of rows of these regions: rows are whole.

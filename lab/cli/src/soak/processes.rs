@@ -92,8 +92,7 @@ fn with_file_limit(command: Command, bytes: u64) -> Command {
 impl<'s> Processes<'s> {
     pub(super) fn new(settings: &'s Settings, directory: &'s Path, signals: Sender<Signal>) -> Result<Self> {
         let program = parent_guard::this_program()?;
-        let has_network = settings.namespaces || settings.plane != SwitchPlane::Udp;
-        let network = has_network.then(Network::new).transpose()?;
+        let network = settings.has_network.then(Network::new).transpose()?;
         let token = RunToken::new(settings.security)?;
         Ok(Self {
             settings,
