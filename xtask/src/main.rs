@@ -12,6 +12,7 @@ mod conformance;
 mod doctor;
 mod errors;
 mod examples;
+mod findings;
 mod flood;
 mod forge;
 mod fuzz;

@@ -14,13 +14,15 @@ mod scrapes;
 use std::io::Write;
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::Stdio;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
 use clap::Args;
 
+use crate::findings::Findings;
 use crate::process::{self, Running};
+use crate::shell::starts;
 use crate::{Outcome, shell};
 use http::Prometheus;
 use job::Job;
@@ -84,35 +86,6 @@ impl Directory {
     }
 }
 
-/// Result of a check, in a few words; or the reason why it could not be made.
-enum Finding {
-    Passed(String),
-    Skipped(String),
-}
-
-/// All findings, printed as they come.
-#[derive(Default)]
-struct Findings {
-    skipped: Vec<&'static str>,
-    failed: Vec<&'static str>,
-}
-
-impl Findings {
-    fn note(&mut self, check: &'static str, finding: Result<Finding>) {
-        match finding {
-            Ok(Finding::Passed(found)) => println!("{check:<24} ok       {found}"),
-            Ok(Finding::Skipped(reason)) => {
-                println!("{check:<24} SKIPPED  {reason}");
-                self.skipped.push(check);
-            }
-            Err(error) => {
-                println!("{check:<24} FAILED   {error:#}");
-                self.failed.push(check);
-            }
-        }
-    }
-}
-
 pub(crate) fn run(options: &Options) -> Result<Outcome> {
     let missing: Vec<_> = ["prometheus", "promtool"].into_iter().filter(|program| !starts(program)).collect();
     if !missing.is_empty() {
@@ -134,15 +107,7 @@ pub(crate) fn run(options: &Options) -> Result<Outcome> {
     findings.note("dashboards are made", files::dashboards_are_made(&directory));
     findings.note("types of dashboards", files::types(&directory));
     watch_job(&libra, &directory, options, &mut findings)?;
-    let Findings { skipped, failed } = findings;
-    if !failed.is_empty() {
-        bail!("failed: {}", failed.join(", "));
-    }
-    match skipped.is_empty() {
-        true => Ok(Outcome::Passed),
-        false if options.required => bail!("skipped: {}", skipped.join(", ")),
-        false => Ok(Outcome::Skipped(skipped.join(", "))),
-    }
+    findings.outcome(options.required)
 }
 
 /// Runs a job beside a Prometheus, and checks what that has of it.
@@ -235,12 +200,6 @@ impl Watch {
 fn free_address() -> Result<SocketAddr> {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).context("there is no free port")?;
     listener.local_addr().context("a socket has no address")
-}
-
-/// Tells if the program is there and can be run.
-fn starts(program: &str) -> bool {
-    let version = Command::new(program).arg("--version").stdout(Stdio::null()).stderr(Stdio::null()).status();
-    version.is_ok_and(|status| status.success())
 }
 
 /// Runs a program on a text. What it prints to stderr is a complaint.

@@ -1,7 +1,7 @@
 //! Commands of other programs: how they are made, run and reported.
 
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::process::{Command, Stdio};
 use std::sync::OnceLock;
 
 use anyhow::{Context, Result, bail};
@@ -86,6 +86,12 @@ pub(crate) fn line(command: &Command) -> String {
     let program = Path::new(command.get_program()).file_name().unwrap_or_else(|| command.get_program());
     let words = std::iter::once(program).chain(command.get_args());
     words.map(std::ffi::OsStr::to_string_lossy).collect::<Vec<_>>().join(" ")
+}
+
+/// Tells if the program is there and can be run.
+pub(crate) fn starts(program: &str) -> bool {
+    let version = Command::new(program).arg("--version").stdout(Stdio::null()).stderr(Stdio::null()).status();
+    version.is_ok_and(|status| status.success())
 }
 
 /// Prints what must not be overlooked.

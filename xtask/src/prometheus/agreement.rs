@@ -3,9 +3,9 @@
 use anyhow::{Context, Result, ensure};
 use serde_json::Value;
 
-use super::Finding;
 use super::job::Job;
 use super::scrapes::Body;
+use crate::findings::Finding;
 
 /// A count by its names: a sample of members and one of the controller, a path in the totals of the last event, and a path in the report.
 struct Count {

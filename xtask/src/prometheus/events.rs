@@ -4,7 +4,8 @@ use std::fs;
 
 use anyhow::{Context, Result, ensure};
 
-use super::{Directory, Finding, fed};
+use super::{Directory, fed};
+use crate::findings::Finding;
 use crate::shell;
 
 const SCHEMA: &str = "docs/reference/events.schema.json";

@@ -7,9 +7,11 @@ use std::process::Command;
 
 use anyhow::{Context, Result, bail, ensure};
 
+use super::Directory;
 use super::expressions::DASHBOARDS;
-use super::{Directory, Finding, starts};
+use crate::findings::Finding;
 use crate::shell;
+use crate::shell::starts;
 
 /// Text of the configuration that this step replaces.
 const URL: &str = "http://127.0.0.1:9700/sd";

@@ -8,7 +8,8 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, bail};
 use serde_json::Value;
 
-use super::{Finding, LOOK_EVERY, free_address, http};
+use super::{LOOK_EVERY, free_address, http};
+use crate::findings::Finding;
 use crate::process::{self, Running};
 use crate::shell;
 

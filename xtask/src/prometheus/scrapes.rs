@@ -9,7 +9,8 @@ use anyhow::{Context, Result, bail, ensure};
 use super::expressions::{self, Expression};
 use super::http::{self, Prometheus};
 use super::job::{Job, MEMBERS};
-use super::{Directory, Finding, LOOK_EVERY, START_MAX, fed, files};
+use super::{Directory, LOOK_EVERY, START_MAX, fed, files};
+use crate::findings::Finding;
 
 const BODY_BYTES_MAX: usize = 64 << 10;
 /// Scrapes that a percentile is of.
