@@ -7,7 +7,7 @@ use clap::Args;
 
 use crate::{
     Outcome, book, doctor, examples, flood, forge, fuzz, namespaces, no_std, p4, prometheus, python, readme,
-    shell, smoke, tidy, xdp,
+    shell, smoke, systemd, tidy, xdp,
 };
 
 #[derive(Args)]
@@ -45,6 +45,7 @@ const STEPS: &[Step] = &[
     ("forged answers", || forge::run(&forge::Options::for_ci())),
     ("doctor", || doctor::run(&doctor::Options::default())),
     ("prometheus", || prometheus::run(&prometheus::Options::for_ci())),
+    ("systemd", || systemd::run(&systemd::Options::for_ci())),
     ("p4", || p4::test(&p4::TestOptions::default())),
     ("namespaces", || namespaces::run(&namespaces::Options::for_ci())),
 ];

@@ -27,6 +27,7 @@ mod readme;
 mod report;
 mod shell;
 mod smoke;
+mod systemd;
 mod tidy;
 mod xdp;
 
@@ -88,6 +89,8 @@ enum Command {
     OtherDoctor(doctor::OtherOptions),
     /// Checks configuration, alerts and dashboards with a real Prometheus, during a job of seven processes
     Prometheus(prometheus::Options),
+    /// Boots the units of `deploy/systemd` in a container, with a job whose members are killed and stopped (needs root)
+    Systemd(systemd::Options),
     /// Runs the data plane in the kernel: against the one in software, and in a cluster whose switches are killed (needs root)
     Xdp(xdp::Options),
 }
@@ -122,6 +125,7 @@ fn main() -> ExitCode {
         Command::Doctor(options) => doctor::run(&options),
         Command::OtherDoctor(options) => doctor::other(&options),
         Command::Prometheus(options) => prometheus::run(&options),
+        Command::Systemd(options) => systemd::run(&options),
         Command::Xdp(options) => xdp::run(&options),
     };
     match result {

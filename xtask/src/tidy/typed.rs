@@ -30,6 +30,7 @@ const XTASK: &[&str] = &[
     "doctor",
     "other-doctor",
     "prometheus",
+    "systemd",
     "xdp",
 ];
 
