@@ -9,6 +9,7 @@ mod benchmark;
 mod book;
 mod ci;
 mod conformance;
+mod container;
 mod doctor;
 mod errors;
 mod examples;
@@ -16,6 +17,7 @@ mod findings;
 mod flood;
 mod forge;
 mod fuzz;
+mod kubernetes;
 mod namespaces;
 mod no_std;
 mod p4;
@@ -26,6 +28,7 @@ mod python;
 mod readme;
 mod report;
 mod shell;
+mod slurm;
 mod smoke;
 mod systemd;
 mod tidy;
@@ -89,6 +92,12 @@ enum Command {
     OtherDoctor(doctor::OtherOptions),
     /// Checks configuration, alerts and dashboards with a real Prometheus, during a job of seven processes
     Prometheus(prometheus::Options),
+    /// Builds the image of `deploy/container` from a binary, and runs it (needs root)
+    Container(container::Options),
+    /// Checks the manifests of `deploy/kubernetes` by the schemas of Kubernetes and JobSet, without a cluster
+    Kubernetes(kubernetes::Options),
+    /// Runs the batch script of `deploy/slurm` in a Slurm of four daemons, with jobs whose members are killed (needs root)
+    Slurm(slurm::Options),
     /// Boots the units of `deploy/systemd` in a container, with a job whose members are killed and stopped (needs root)
     Systemd(systemd::Options),
     /// Runs the data plane in the kernel: against the one in software, and in a cluster whose switches are killed (needs root)
@@ -125,6 +134,9 @@ fn main() -> ExitCode {
         Command::Doctor(options) => doctor::run(&options),
         Command::OtherDoctor(options) => doctor::other(&options),
         Command::Prometheus(options) => prometheus::run(&options),
+        Command::Container(options) => container::run(&options),
+        Command::Kubernetes(options) => kubernetes::run(&options),
+        Command::Slurm(options) => slurm::run(&options),
         Command::Systemd(options) => systemd::run(&options),
         Command::Xdp(options) => xdp::run(&options),
     };

@@ -61,7 +61,10 @@ pub(crate) fn run(options: &Options) -> Result<Outcome> {
         Some(reason) => findings.note("boot", Ok(Finding::Skipped(reason))),
         None => job::boot(root, options.epochs, &mut findings),
     }
-    findings.outcome(options.required)
+    let outcome = findings.outcome(options.required)?;
+    // Logs of servers are large; those of a failure are kept.
+    fs::remove_dir_all(&folder).with_context(|| format!("cannot remove {}", folder.display()))?;
+    Ok(outcome)
 }
 
 /// The directory of the units under test.

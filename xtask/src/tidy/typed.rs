@@ -30,6 +30,9 @@ const XTASK: &[&str] = &[
     "doctor",
     "other-doctor",
     "prometheus",
+    "container",
+    "kubernetes",
+    "slurm",
     "systemd",
     "xdp",
 ];

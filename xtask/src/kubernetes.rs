@@ -1,0 +1,116 @@
+//! `cargo xtask kubernetes`: the manifests of `deploy/kubernetes`, as kustomize makes them, by the schemas of Kubernetes and of JobSet.
+//!
+//! There is no cluster: no manifest is applied.
+
+use std::fs;
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::process::Stdio;
+
+use anyhow::{Context, Result, bail, ensure};
+use clap::Args;
+
+use crate::findings::{Finding, Findings};
+use crate::{Outcome, shell};
+
+/// The oldest version that is tested, some between, and the newest that the validator knows.
+const VERSIONS: &[&str] = &["1.29", "1.31", "1.33", "1.35", "1.37"];
+const CHECK: &str = include_str!("kubernetes/check.py");
+const BASE: &str = "base";
+/// Slips that must be found in the base: a text and its replacement.
+const SLIPS: &[(&str, &str)] = &[
+    ("publishNotReadyAddresses:", "publishNotReadyAddress:"),
+    ("terminationGracePeriodSeconds: 30", "terminationGracePeriodSeconds: 30s"),
+    ("readOnlyRootFilesystem:", "readonlyRootFilesystem:"),
+    ("maxUnavailable: 1", "maxUnavailable: [1]"),
+    ("LIBRA_SERVERS: \"2\"", "LIBRA_SERVERS: \"3\""),
+    ("claimName: libra-state", "claimName: state"),
+    ("port: http", "port: https"),
+    ("replicatedJobs:", "jobs:"),
+];
+
+#[derive(Args)]
+pub(crate) struct Options {
+    /// Fails instead of skipping when something is not installed
+    #[arg(long)]
+    required: bool,
+}
+
+impl Options {
+    pub(crate) fn for_ci() -> Self {
+        Self { required: false }
+    }
+}
+
+pub(crate) fn run(options: &Options) -> Result<Outcome> {
+    let packages = shell::target_directory()?.join("tools/python");
+    if let Some(reason) = missing(&packages) {
+        return if options.required { bail!(reason) } else { Ok(Outcome::Skipped(reason)) };
+    }
+    let mut findings = Findings::default();
+    let folder = shell::root().join("deploy/kubernetes");
+    findings.note("base", manifests(&folder.join(BASE)).and_then(|text| check(&packages, &text)));
+    let overlays = overlays(&folder.join("overlays"))?;
+    let all = overlays.iter().map(|overlay| {
+        let name = overlay.file_name().unwrap_or_default().to_string_lossy().into_owned();
+        manifests(overlay).and_then(|text| check(&packages, &text)).with_context(|| name.clone())?;
+        Ok(name)
+    });
+    let all = all.collect::<Result<Vec<_>>>();
+    findings.note("overlays", all.map(|names| Finding::Passed(names.join(", "))));
+    findings.note("slips are found", slips_are_found(&packages, &folder.join(BASE)));
+    findings.outcome(options.required)
+}
+
+fn missing(packages: &Path) -> Option<String> {
+    if shell::output(shell::program("kubectl", &["kustomize", "--help"])).is_err() {
+        return Some("there is no kubectl with kustomize".to_owned());
+    }
+    let imports = "import kubernetes_validate, kubeflow_trainer_api, yaml";
+    let mut command = shell::program("python3", &["-c", imports]);
+    command.env("PYTHONPATH", packages);
+    let found = shell::output(command);
+    let named = "kubernetes-validate, kubeflow-trainer-api and PyYAML";
+    found.is_err().then(|| format!("{named} are not in {}: .ci/run installs them", packages.display()))
+}
+
+fn overlays(folder: &Path) -> Result<Vec<PathBuf>> {
+    let entries = fs::read_dir(folder).with_context(|| format!("cannot list {}", folder.display()))?;
+    let mut found: Vec<_> = entries.filter_map(|entry| Some(entry.ok()?.path())).collect();
+    found.sort();
+    ensure!(!found.is_empty(), "there are no overlays");
+    Ok(found)
+}
+
+/// The manifests of a directory, as they would be applied.
+fn manifests(directory: &Path) -> Result<String> {
+    let mut command = shell::program("kubectl", &["kustomize"]);
+    command.arg(directory);
+    shell::output(command)
+}
+
+/// Checks manifests; errors are lines of what is wrong.
+fn check(packages: &Path, manifests: &str) -> Result<Finding> {
+    let mut command = shell::program("python3", &["-c", CHECK]);
+    command.args(VERSIONS).env("PYTHONPATH", packages);
+    command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut child = command.spawn().context("cannot start python3")?;
+    let mut input = child.stdin.take().context("it has no standard input")?;
+    input.write_all(manifests.as_bytes()).context("the check does not read")?;
+    drop(input);
+    let output = child.wait_with_output()?;
+    ensure!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr).trim());
+    let printed = String::from_utf8(output.stdout)?;
+    Ok(Finding::Passed(format!("{} in versions {}", printed.trim(), VERSIONS.join(", "))))
+}
+
+/// Plants slips, one at a time.
+fn slips_are_found(packages: &Path, base: &Path) -> Result<Finding> {
+    let sound = manifests(base)?;
+    for (from, to) in SLIPS {
+        ensure!(sound.contains(from), "the base has no {from}");
+        let Err(error) = check(packages, &sound.replacen(from, to, 1)) else { bail!("{to} is not found") };
+        ensure!(!error.to_string().contains("Traceback"), "{to}: {error}");
+    }
+    Ok(Finding::Passed(format!("{} of {}", SLIPS.len(), SLIPS.len())))
+}

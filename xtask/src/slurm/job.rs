@@ -1,0 +1,159 @@
+//! Jobs in a Slurm, while their steps are killed and they are terminated.
+
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail, ensure};
+
+use super::cluster::{Cluster, Step};
+use crate::findings::Finding;
+use crate::process;
+use crate::report::Report;
+
+/// Members of the default job.
+const MEMBERS: usize = 6;
+/// Some 30 s of training, in the midst of which members are killed.
+const EPOCHS: &str = "16";
+const STEP_MAX: Duration = Duration::from_secs(40);
+const JOB_MAX: Duration = Duration::from_secs(100);
+const LOOK_EVERY: Duration = Duration::from_millis(500);
+
+/// Waits until it is so.
+fn wait(
+    cluster: &Cluster,
+    job: &str,
+    limit: Duration,
+    what: &str,
+    is_so: impl Fn() -> Result<bool>,
+) -> Result<()> {
+    let deadline = Instant::now() + limit;
+    while !is_so()? {
+        process::check_interrupt()?;
+        if Instant::now() > deadline {
+            let shown = cluster.ask("scontrol", &["show", "job", job]).unwrap_or_default();
+            bail!("{what}\n{}\n{shown}\n{}", cluster.output(job), cluster.log(job, "controller-0"));
+        }
+        std::thread::sleep(LOOK_EVERY);
+    }
+    Ok(())
+}
+
+/// Waits until Slurm takes the job for done, and reads its report.
+fn finish(cluster: &Cluster, job: &str) -> Result<Report> {
+    let is_over = || Ok(!["PENDING", "RUNNING", "COMPLETING"].contains(&&*cluster.field(job, "JobState")?));
+    wait(cluster, job, JOB_MAX, "the job does not end", is_over)?;
+    let (state, code) = (cluster.field(job, "JobState")?, cluster.field(job, "ExitCode")?);
+    ensure!((&*state, &*code) == ("COMPLETED", "0:0"), "{state} {code}\n{}", cluster.output(job));
+    let report = Report::read(&cluster.directory(job).join("report.json"))?;
+    report.check_work()?;
+    Ok(report)
+}
+
+fn step_of(cluster: &Cluster, job: &str, member: &str) -> Result<Step> {
+    let steps = cluster.steps(job)?;
+    steps.into_iter().find(|step| step.member == member).with_context(|| format!("{member} does not run"))
+}
+
+pub(super) fn trains(cluster: &mut Cluster) -> Result<Finding> {
+    let job = cluster.submit(&[("LIBRA_EPOCHS", "3")])?;
+    let report = finish(cluster, &job)?;
+    Ok(Finding::Passed(report.summary()))
+}
+
+/// Begins a long job, and kills the step of one member of each role.
+pub(super) fn members_return(cluster: &mut Cluster) -> Result<Finding> {
+    let job = cluster.submit(&[("LIBRA_EPOCHS", EPOCHS)])?;
+    cluster.job = Some(job.clone());
+    wait(cluster, &job, STEP_MAX, "training does not begin", || {
+        Ok(cluster.log(&job, "controller-0").contains("training begins"))
+    })?;
+    let nodes: std::collections::BTreeSet<_> =
+        cluster.steps(&job)?.into_iter().map(|step| step.node).collect();
+    ensure!(nodes.len() == super::cluster::NODES.len(), "members are on {nodes:?} alone");
+    let begun = Instant::now();
+    for member in ["server-0", "worker-0", "switch-0", "controller-0"] {
+        let killed = step_of(cluster, &job, member)?;
+        cluster.ask("scancel", &["--ctld", "--signal=KILL", &killed.id])?;
+        wait(cluster, &job, STEP_MAX, &format!("{member} does not return"), || {
+            let steps = cluster.steps(&job)?;
+            Ok(steps.iter().any(|step| step.member == member && step.id != killed.id))
+        })?;
+    }
+    wait(cluster, &job, STEP_MAX, "no controller takes over", || {
+        Ok(cluster.log(&job, "controller-0").contains("took over"))
+    })?;
+    let log = cluster.log(&job, "server-0");
+    ensure!(log.contains(" goes on with "), "the server has begun with nothing:\n{log}");
+    Ok(Finding::Passed(format!("one of each role, within {:.0} s in all", begun.elapsed().as_secs_f64())))
+}
+
+/// A node with a server goes down; that goes on elsewhere, with the same directory.
+pub(super) fn node_goes_down(cluster: &mut Cluster) -> Result<Finding> {
+    let job = cluster.job.clone().context("there is no job")?;
+    let server = step_of(cluster, &job, "server-0")?;
+    cluster.kill_node(&server.node)?;
+    let begun = Instant::now();
+    wait(cluster, &job, STEP_MAX, "members of the node do not return", || {
+        let steps = cluster.steps(&job)?;
+        Ok(steps.len() == MEMBERS && steps.iter().all(|step| step.node != server.node))
+    })?;
+    cluster.repair_nodes()?;
+    let state = cluster.field(&job, "JobState")?;
+    ensure!(state == "RUNNING", "the job is {state}\n{}", cluster.output(&job));
+    let seconds = begun.elapsed().as_secs_f64();
+    Ok(Finding::Passed(format!("{} members run on the others after {seconds:.0} s", MEMBERS)))
+}
+
+/// Tells if both workers train: one that has joined late waits for the next epoch, and has nothing that it could bring to an end.
+fn both_train(cluster: &Cluster, job: &str) -> bool {
+    let status = cluster.status(job).unwrap_or_default();
+    let is_training = |line: &&str| {
+        line.trim_start().starts_with("worker ") && line.contains(" samples") && !line.contains(" 0 samples")
+    };
+    status.lines().filter(is_training).count() == 2
+}
+
+/// SIGTERM to the script, as Slurm sends it before the end of the time.
+pub(super) fn ends_in_order(cluster: &mut Cluster) -> Result<Finding> {
+    let job = cluster.job.clone().context("there is no job")?;
+    wait(cluster, &job, STEP_MAX, "a worker does not train", || Ok(both_train(cluster, &job)))?;
+    let before = cluster.output(&job).len();
+    cluster.ask("scancel", &["--batch", "--signal=TERM", &job])?;
+    let begun = Instant::now();
+    wait(cluster, &job, STEP_MAX, "the job is not put back into the queue", || {
+        Ok(cluster.field(&job, "Restarts")? == "1")
+    })?;
+    let seconds = begun.elapsed().as_secs_f64();
+    let output = cluster.output(&job)[before..].to_owned();
+    let ends: Vec<_> = output.lines().filter_map(|line| line.split_once(": exit code ")).collect();
+    let order: Vec<_> = ends.iter().map(|(member, _)| member.split('-').next().unwrap_or_default()).collect();
+    let expected = ["worker", "worker", "switch", "server", "server", "controller"];
+    ensure!(order == expected && ends.iter().all(|(_, code)| *code == "75"), "{ends:?}\n{output}");
+    Ok(Finding::Passed(format!("{MEMBERS} members end with 75, the workers first, in {seconds:.0} s")))
+}
+
+/// Slurm starts the job again, which goes on with the rows that it had.
+pub(super) fn goes_on(cluster: &mut Cluster) -> Result<Finding> {
+    let job = cluster.job.clone().context("there is no job")?;
+    let before = cluster.log(&job, "server-0").len();
+    let report = finish(cluster, &job)?;
+    let log = &cluster.log(&job, "server-0")[before..];
+    let rows = log.lines().find_map(|line| line.split_once(" goes on with "));
+    let (_, rows) = rows.with_context(|| format!("the server has begun with nothing:\n{log}"))?;
+    Ok(Finding::Passed(format!("with {rows}; {}", report.summary())))
+}
+
+/// A job that is cancelled leaves no step, and is not started again.
+pub(super) fn is_cancelled(cluster: &mut Cluster) -> Result<Finding> {
+    let job = cluster.submit(&[("LIBRA_EPOCHS", EPOCHS)])?;
+    wait(cluster, &job, STEP_MAX, "training does not begin", || {
+        Ok(cluster.log(&job, "controller-0").contains("training begins"))
+    })?;
+    cluster.ask("scancel", &[&job])?;
+    let begun = Instant::now();
+    wait(cluster, &job, STEP_MAX, "it does not end", || {
+        Ok(cluster.ask("squeue", &["--noheader", "--jobs", &job])?.trim().is_empty())
+    })?;
+    let state = cluster.field(&job, "JobState")?;
+    ensure!(state == "CANCELLED", "the job is {state}");
+    Ok(Finding::Passed(format!("{state} after {:.0} s", begun.elapsed().as_secs_f64())))
+}
