@@ -7,7 +7,7 @@ use clap::Args;
 
 use crate::{
     Outcome, book, container, doctor, examples, flood, forge, fuzz, kubernetes, namespaces, no_std, p4,
-    prometheus, python, readme, shell, slurm, smoke, systemd, tidy, xdp,
+    prometheus, python, readme, shell, slurm, smoke, systemd, tidy, torchx, xdp,
 };
 
 #[derive(Args)]
@@ -46,6 +46,7 @@ const STEPS: &[Step] = &[
     ("doctor", || doctor::run(&doctor::Options::default())),
     ("prometheus", || prometheus::run(&prometheus::Options::for_ci())),
     ("systemd", || systemd::run(&systemd::Options::for_ci())),
+    ("torchx", || torchx::run(&torchx::Options::for_ci())),
     ("container", || container::run(&container::Options::for_ci())),
     ("kubernetes", || kubernetes::run(&kubernetes::Options::for_ci())),
     ("slurm", || slurm::run(&slurm::Options::for_ci())),

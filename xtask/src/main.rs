@@ -32,6 +32,7 @@ mod slurm;
 mod smoke;
 mod systemd;
 mod tidy;
+mod torchx;
 mod xdp;
 
 use std::process::ExitCode;
@@ -100,6 +101,8 @@ enum Command {
     Slurm(slurm::Options),
     /// Boots the units of `deploy/systemd` in a container, with a job whose members are killed and stopped (needs root)
     Systemd(systemd::Options),
+    /// Runs a job by the component of TorchX, on this machine
+    Torchx(torchx::Options),
     /// Runs the data plane in the kernel: against the one in software, and in a cluster whose switches are killed (needs root)
     Xdp(xdp::Options),
 }
@@ -138,6 +141,7 @@ fn main() -> ExitCode {
         Command::Kubernetes(options) => kubernetes::run(&options),
         Command::Slurm(options) => slurm::run(&options),
         Command::Systemd(options) => systemd::run(&options),
+        Command::Torchx(options) => torchx::run(&options),
         Command::Xdp(options) => xdp::run(&options),
     };
     match result {

@@ -34,6 +34,7 @@ const XTASK: &[&str] = &[
     "kubernetes",
     "slurm",
     "systemd",
+    "torchx",
     "xdp",
 ];
 
