@@ -119,6 +119,8 @@ impl Root {
         // The first process of this machine may be another than systemd, which could not register it.
         command.args(["--register=no", "--keep-unit", "--private-network", "--machine=libra-units"]);
         command.args(["--bind-ro=/usr", "--tmpfs=/usr/local"]);
+        // A switch in the kernel needs them; what a unit may do is limited by the unit.
+        command.args(["--capability=CAP_BPF,CAP_PERFMON", "--system-call-filter=bpf perf_event_open"]);
         command.arg(format!("--directory={}", self.path.display()));
         command.arg(format!("--bind-ro={}:{BINARY}", self.libra.display()));
         let nspawn = Running::start("systemd-nspawn", command, self.folder.join("boot.log"))?;

@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, ensure};
 
 use super::container::{Container, Root};
+use super::sources;
 use crate::findings::{Finding, Findings};
 use crate::report::Report;
 use crate::{process, shell};
@@ -28,6 +29,8 @@ const STEP_MAX: Duration = Duration::from_secs(40);
 /// Of a log with which a server has something to go on.
 const LOG_BYTES: u64 = 1 << 20;
 const JOB_MAX: Duration = Duration::from_secs(120);
+const CAP_NET_ADMIN: u64 = 1 << 12;
+const CAP_BPF: u64 = 1 << 39;
 const LOOK_EVERY: Duration = Duration::from_millis(200);
 
 /// Boots the units, and checks one after the other how they start, return and end.
@@ -40,6 +43,7 @@ pub(super) fn boot(root: Root, epochs: u32, findings: &mut Findings) {
     let checks: &[(&str, Check)] = &[
         ("units are ready", |container, _| are_ready(container)),
         ("users and capabilities", |container, _| have_no_rights(container)),
+        ("switch in the kernel", |container, _| is_in_kernel(container)),
         ("server, killed", killed_returns),
         ("worker, standing still", |container, _| stands_still(container)),
         ("controller, restarted", |container, _| controller_restarts(container)),
@@ -66,6 +70,10 @@ fn configure(root: &Root, epochs: u32) -> Result<()> {
     root.configure("libra-controller@job.env", 0o644, &job)?;
     // So that the test need not wait for half a minute.
     root.edit("libra-worker@.service", "[Service]\nWatchdogSec=4\n")?;
+    let drop_in = sources().join("xdp.conf");
+    let text = fs::read_to_string(&drop_in).with_context(|| format!("cannot read {}", drop_in.display()))?;
+    root.edit("libra-switch@kernel.service", &text)?;
+    root.configure("libra-switch@kernel.env", 0o644, "LIBRA_INTERFACE=lo\n")?;
     for (role, instance) in UNITS {
         root.enable(role, instance)?;
     }
@@ -107,22 +115,42 @@ fn are_ready(container: &Container) -> Result<Finding> {
     )))
 }
 
+/// Sets of capabilities of the process of a unit; the first field of its user is the real one.
+fn rights(container: &Container, unit: &str) -> Result<(u64, u64, bool)> {
+    let id = container.property(unit, "MainPID")?;
+    let status = container.inside("cat", &[&format!("/proc/{id}/status")])?;
+    let field = |name: &str| {
+        let line = status.lines().find_map(|line| line.strip_prefix(name));
+        line.map(|line| line.trim().to_owned()).with_context(|| format!("{unit} has no {name}"))
+    };
+    let set = |name| Ok::<_, anyhow::Error>(u64::from_str_radix(&field(name)?, 16)?);
+    Ok((set("CapEff:")?, set("CapBnd:")?, field("Uid:")?.starts_with("0\t")))
+}
+
+/// A standby whose program is attached to loopback: it takes no packet there, and shows that the drop-in lets it start.
+fn is_in_kernel(container: &Container) -> Result<Finding> {
+    const UNIT: &str = "libra-switch@kernel";
+    let started = container.systemctl(&["start", UNIT]);
+    let journal = container.journal(UNIT)?;
+    if journal.contains("without the XDP plane") {
+        return Ok(Finding::Skipped("the binary was built without clang".to_owned()));
+    }
+    started.with_context(|| journal.clone())?;
+    let (effective, _, is_root) = rights(container, UNIT)?;
+    ensure!(!is_root && effective == CAP_BPF, "root: {is_root}, CapEff: {effective:x}\n{journal}");
+    container.systemctl(&["stop", UNIT])?;
+    Ok(Finding::Passed("attached, and left with CAP_BPF alone".to_owned()))
+}
+
 fn have_no_rights(container: &Container) -> Result<Finding> {
     for (role, instance) in UNITS {
         let unit = format!("libra-{role}@{instance}");
-        let id = container.property(&unit, "MainPID")?;
-        let status = container.inside("cat", &[&format!("/proc/{id}/status")])?;
-        let field = |name: &str| {
-            let line = status.lines().find_map(|line| line.strip_prefix(name));
-            line.map(|line| line.trim().to_owned()).with_context(|| format!("{unit} has no {name}"))
-        };
-        ensure!(!field("Uid:")?.starts_with("0\t"), "{unit} is root");
-        // CAP_NET_ADMIN is number 12.
-        let expected = if *role == "switch" { 1 << 12 } else { 0_u64 };
-        for set in ["CapEff:", "CapBnd:"] {
-            let found = u64::from_str_radix(&field(set)?, 16)?;
-            ensure!(found == expected, "{unit}: {set} {found:x}, expected {expected:x}");
-        }
+        let (effective, bounding, is_root) = rights(container, &unit)?;
+        let expected = if *role == "switch" { CAP_NET_ADMIN } else { 0 };
+        ensure!(
+            !is_root && (effective, bounding) == (expected, expected),
+            "{unit}: root: {is_root}, CapEff: {effective:x}, CapBnd: {bounding:x}, expected {expected:x}"
+        );
     }
     Ok(Finding::Passed("none is root; the switch has CAP_NET_ADMIN alone, the others none".to_owned()))
 }
