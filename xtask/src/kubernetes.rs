@@ -2,6 +2,7 @@
 //!
 //! There is no cluster: no manifest is applied.
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -31,6 +32,9 @@ const SLIPS: &[(&str, &str)] = &[
 
 #[derive(Args)]
 pub(crate) struct Options {
+    /// The binary whose options the manifests name, instead of a release build of this checkout
+    #[arg(long, value_name = "FILE")]
+    libra: Option<PathBuf>,
     /// Fails instead of skipping when something is not installed
     #[arg(long)]
     required: bool,
@@ -38,7 +42,7 @@ pub(crate) struct Options {
 
 impl Options {
     pub(crate) fn for_ci() -> Self {
-        Self { required: false }
+        Self { libra: None, required: false }
     }
 }
 
@@ -47,6 +51,7 @@ pub(crate) fn run(options: &Options) -> Result<Outcome> {
     if let Some(reason) = missing(&packages) {
         return if options.required { bail!(reason) } else { Ok(Outcome::Skipped(reason)) };
     }
+    let libra = shell::binary("libra", options.libra.as_deref())?;
     let mut findings = Findings::default();
     let folder = shell::root().join("deploy/kubernetes");
     findings.note("base", manifests(&folder.join(BASE)).and_then(|text| check(&packages, &text)));
@@ -58,6 +63,7 @@ pub(crate) fn run(options: &Options) -> Result<Outcome> {
     });
     let all = all.collect::<Result<Vec<_>>>();
     findings.note("overlays", all.map(|names| Finding::Passed(names.join(", "))));
+    findings.note("variables are options", variables_are_options(&folder, &libra));
     findings.note("slips are found", slips_are_found(&packages, &folder.join(BASE)));
     findings.outcome(options.required)
 }
@@ -102,6 +108,26 @@ fn check(packages: &Path, manifests: &str) -> Result<Finding> {
     ensure!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr).trim());
     let printed = String::from_utf8(output.stdout)?;
     Ok(Finding::Passed(format!("{} in versions {}", printed.trim(), VERSIONS.join(", "))))
+}
+
+/// Looks for the options behind all variables: one that is none is ignored by the members, without a word.
+fn variables_are_options(folder: &Path, libra: &Path) -> Result<Finding> {
+    let mut options = BTreeSet::from(["LIBRA_TOKEN".to_owned()]);
+    for role in ["controller", "server", "switch", "worker"] {
+        let help = shell::output(shell::program(libra, &[role, "--help"]))?;
+        let named = help.split_whitespace().filter_map(|word| word.strip_prefix("--"));
+        options.extend(named.map(|name| format!("LIBRA_{}", name.to_uppercase().replace('-', "_"))));
+    }
+    let mut found = BTreeSet::new();
+    for directory in [vec![folder.join(BASE)], overlays(&folder.join("overlays"))?].concat() {
+        let text = manifests(&directory)?;
+        let words = text.split(|letter: char| !letter.is_ascii_alphanumeric() && letter != '_');
+        found.extend(words.filter(|word| word.starts_with("LIBRA_")).map(str::to_owned));
+    }
+    let unknown: Vec<_> = found.difference(&options).collect();
+    ensure!(unknown.is_empty(), "no options: {unknown:?}");
+    ensure!(!found.is_empty(), "there are no variables");
+    Ok(Finding::Passed(format!("{} variables", found.len())))
 }
 
 /// Plants slips, one at a time.
