@@ -39,6 +39,10 @@ class JobDone(SystemExit):
         return self.text
 
 
+class JobFailed(Error):
+    """A job of several processes that could not be started, or that has failed."""
+
+
 class NotFinite(Error):
     """A gradient is infinite or not a number. Nothing was pushed."""
 

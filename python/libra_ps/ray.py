@@ -1,0 +1,481 @@
+"""Jobs on a Ray cluster: a member of the cluster of Libra is a process of the binary `libra`, run by an actor.
+
+    python -m libra_ps.ray run job.toml --servers 2 --switches 1 --workers 2
+
+Ray is imported when a job is started.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import dataclasses
+import importlib
+import json
+import os
+import shutil
+import signal
+import sys
+import tempfile
+import threading
+import time
+import urllib.request
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from .errors import JobFailed, NotSupported
+from .jobfile import ROLES, JobFile
+from .process import BACKOFF, About, Command, Ended, Member, Process, new_token
+
+#: Exit codes after which a process is not started again: its job is done, it would fail again, or a person has ended it.
+FINAL = (0, 1, 2, 130)
+SIZES = {"servers": 2, "switches": 1, "workers": 2}
+#: Seconds between two looks at processes, nodes and the controller.
+LOOK_EVERY = 0.2
+#: Seconds between two lines about resources that are missing.
+TELL_EVERY = 10.0
+#: Seconds, at most, before a process that has ended is started again.
+BACKOFF_MAX = 10.0
+#: Seconds beyond its grace that a process gets to end, and for an answer of an actor.
+MARGIN = 5.0
+
+
+class Job:
+    """A job on a Ray cluster. A thread of the driver looks after its members."""
+
+    def __init__(self, file: JobFile, tables: str, **sizes: int | None) -> None:
+        self._ray = _ray()
+        self._file, self._settings = file, file.settings
+        options = file.options("controller")
+        self._sizes = {
+            name: given if (given := sizes.get(name)) is not None else file.size(name, default)
+            for name, default in SIZES.items()
+        }
+        self._sections = {role: file.section(role) for role in ("controller", *ROLES)}
+        self._folder = tempfile.mkdtemp(prefix="libra-job-")
+        self._json = Path(options.get("json") or Path(self._folder, "report.json"))
+        self._report: dict[str, Any] | None = None
+        self._tables = tables
+        self._of_controller: tuple[str, ...] = ()
+        self._http = ""
+        self._lock = threading.RLock()
+        self._over = threading.Event()
+        self._failure: str | None = None
+        self._group: Any = None
+        counts = {"server": self._sizes["servers"], "switch": self._sizes["switches"]}
+        counts["switch"] += self._settings.standby if counts["switch"] else 0
+        counts["worker"] = self._sizes["workers"] if tables == "model" else 0
+        kinds = [(role, index) for role in ROLES for index in range(counts[role])]
+        self._members = [Member(role, index, bundle) for bundle, (role, index) in enumerate(kinds)]
+        self._controller = Member("controller", 0)
+        #: Environment of programs that are workers of this cluster.
+        self.environment: dict[str, str] = {}
+
+    def start(self) -> Job:
+        """Starts all members; returns when they run and servers and switches have joined."""
+        try:
+            self._start_controller()
+            threading.Thread(target=self._supervise, name="libra", daemon=True).start()
+            self._until(lambda: self._status() is not None, "the controller does not answer")
+            self._place()
+            self._launch("server", "switch")
+            self._until(self._have_joined, "servers and switches have not joined")
+            self._launch("worker")
+        except BaseException:
+            self.cancel()
+            raise
+        return self
+
+    def _start_controller(self) -> None:
+        """Starts the controller on the node of the driver: losing that node ends the job in any case."""
+        controller = self._controller
+        self._enter(controller)
+        about = self._wait_for_actor(controller)
+        port, http = self._get(controller, controller.actor.free_ports.remote(self._settings.ports, 2))
+        self._http = f"http://{about.ip}:{http}"
+        self.environment = {"LIBRA_CONTROLLER": f"{about.ip}:{port}"}
+        if not {"insecure", "token-file", "tls-ca"} & set(self._file.options("controller")):
+            self.environment["LIBRA_TOKEN"] = os.environ.get("LIBRA_TOKEN") or new_token(self._settings.binary)
+        sizes = [f"--{name}={count}" for name, count in self._sizes.items()]
+        self._of_controller = (f"--listen={about.ip}:{port}", f"--http={about.ip}:{http}", f"--tables={self._tables}", *sizes)
+        self._run(controller)
+
+    def _place(self) -> None:
+        """Waits for the resources of all members, and enters their actors."""
+        bundles = [dict(getattr(self._settings, member.role)) for member in self._members]
+        placement = importlib.import_module("ray.util.placement_group")
+        self._group = placement.placement_group(bundles, strategy=self._settings.strategy)
+        deadline = time.monotonic() + self._settings.timeout
+        tell = time.monotonic() + TELL_EVERY
+        while not self._group.wait(1):
+            self._check()
+            if (now := time.monotonic()) > min(deadline, tell):
+                lacking = self._lacking(bundles)
+                if now > deadline:
+                    raise JobFailed(f"after {self._settings.timeout:g} s {lacking}")
+                _report(lacking)
+                tell = now + TELL_EVERY
+        for member in self._members:
+            self._enter(member)
+        for member in self._members:
+            self._wait_for_actor(member)
+
+    def _lacking(self, bundles: list[dict[str, float]]) -> str:
+        """Names the first member that finds no room when those before it have theirs."""
+        nodes = {node["NodeID"]: node["NodeManagerAddress"] for node in self._ray.nodes() if node["Alive"]}
+        free = self._ray._private.state.available_resources_per_node()
+        room = {node: dict(free.get(node, {})) for node in nodes}
+        for member, bundle in zip(self._members, bundles, strict=True):
+            fitting = [have for have in room.values() if all(have.get(name, 0) >= need for name, need in bundle.items())]
+            if not fitting:
+                left = "; ".join(f"{nodes[node]} has {_amounts({name: have.get(name, 0) for name in bundle})} left" for node, have in room.items())
+                return f"{member.name} waits for {_amounts(bundle)}: {left}"
+            # The node with most of it: members are spread.
+            most = max(fitting, key=lambda have: [have[name] for name in bundle])
+            most.update({name: most[name] - need for name, need in bundle.items()})
+        return f"the placement group waits for its strategy, {self._settings.strategy}, or for other jobs"
+
+    def _launch(self, *roles: str) -> None:
+        with self._lock:
+            for member in self._members:
+                if member.role in roles:
+                    self._run(member)
+
+    def _have_joined(self) -> bool:
+        status = self._status()
+        if status is None:
+            return False
+        gathering, kinds = status["gathering"], ("servers", "switches")
+        if gathering is None:
+            # The servers may have come back with a job.
+            return bool(status["phase"] != "gathering")
+        return all(gathering[kind]["there"] >= gathering[kind]["expected"] for kind in kinds)
+
+    def _until(self, holds: Callable[[], bool], complaint: str) -> None:
+        deadline = time.monotonic() + self._settings.timeout
+        while not holds():
+            self._over.wait(LOOK_EVERY)
+            self._check()
+            if time.monotonic() > deadline:
+                ends = [member.told(member.last) for member in self._members if member.last is not None]
+                raise JobFailed("; ".join([f"{complaint} after {self._settings.timeout:g} s", *ends]))
+
+    def _check(self) -> None:
+        if self._failure is not None:
+            raise JobFailed(self._failure)
+
+    def _enter(self, member: Member) -> None:
+        """Makes an actor for a member."""
+        scheduling = importlib.import_module("ray.util.scheduling_strategies")
+        resources = dict(getattr(self._settings, member.role, {}))
+        options: dict[str, Any] = {"num_cpus": resources.pop("CPU", 0), "num_gpus": resources.pop("GPU", 0)}
+        if member.role == "controller":
+            here = self._ray.get_runtime_context().get_node_id()
+            options["scheduling_strategy"] = scheduling.NodeAffinitySchedulingStrategy(here, soft=False)
+        elif member.bundle is not None:
+            options["scheduling_strategy"] = scheduling.PlacementGroupSchedulingStrategy(self._group, member.bundle)
+        process = self._ray.remote(Process).options(max_concurrency=4, resources=resources, **options)
+        member.actor = process.remote(member.name)
+        member.about, member.placed = None, member.actor.about.remote(self._settings.binary)
+
+    def _run(self, member: Member) -> None:
+        """Starts the process of a member whose actor is there, or comes."""
+        is_controller = member.role == "controller"
+        defaults = {"patience": "60", "grace": f"{self._settings.grace:g}", "return-max": "120", "json": str(self._json)}
+        given = self._file.options(member.role)
+        environment = {_variable(name): value for name, value in defaults.items() if name not in given}
+        if "http" in given:
+            environment["LIBRA_HTTP"] = str(given["http"])
+        command = Command(
+            member.role,
+            self._settings.binary,
+            self._sections[member.role],
+            self._of_controller if is_controller else (),
+            {**environment, **self.environment},
+            self._settings.ports,
+            os.getcwd() if is_controller else None,
+            self._controller.about.versions if self._controller.about is not None else "",
+        )
+        member.state, member.starts, member.began = "running", member.starts + 1, time.monotonic()
+        member.pending = member.actor.run.remote(command)
+
+    def _supervise(self) -> None:
+        draining: set[str] = set()
+        try:
+            while not self._over.wait(LOOK_EVERY):
+                found = set(self._ray._private.state.state.get_draining_nodes())
+                with self._lock:
+                    self._leave(found - draining)
+                    for member in (self._controller, *self._members):
+                        self._look_at(member, found)
+                draining = found
+        except Exception as error:
+            self._end(f"the driver no longer looks after the job: {error!r}")
+
+    def _look_at(self, member: Member, draining: set[str]) -> None:
+        """Starts a process again that has asked for that. One that has failed ends the job, and so does the controller."""
+        if member.about is None and (about := self._answer(member, member.placed)) is not None:
+            member.about = about if isinstance(about, About) else None
+        if member.state == "away" and member.wanted and time.monotonic() >= member.began + member.delay:
+            if member.actor is not None and member.about is not None and member.about.node in draining:
+                self._ray.kill(member.actor)
+                member.actor = member.bundle = None
+            if member.actor is None:
+                self._enter(member)
+            self._run(member)
+        elif member.state == "running" and (ended := self._answer(member, member.pending)) is not None:
+            member.last = ended
+            if ended.code not in FINAL:
+                member.state = "away"
+                has_run = time.monotonic() > member.began + BACKOFF_MAX
+                member.delay = BACKOFF if has_run else min(2 * member.delay, BACKOFF_MAX)
+                member.began = time.monotonic()
+                _report(member.told(ended) + ("; it is started again" if member.wanted else ""))
+                return
+            member.state = "done"
+            if ended.code != 0:
+                self._end(member.told(ended, self._file.explain(ended.reason)))
+            elif member is self._controller:
+                self._end(None)
+        elif member.state == "running" and member.about is None and time.monotonic() > member.began + TELL_EVERY:
+            _report(f"{member.name} waits for a node with {_amounts(getattr(self._settings, member.role))}")
+            member.began = time.monotonic()
+
+    def _answer(self, member: Member, reference: Any) -> Any:
+        """Returns the answer of an actor if it has come. An actor that is lost has killed its process."""
+        if reference is None or not self._ray.wait([reference], timeout=0)[0]:
+            return None
+        ip = member.about.ip if member.about is not None else None
+        try:
+            return self._ray.get(reference)
+        except self._ray.exceptions.RayTaskError as error:
+            return Ended(1, str(error.cause), ip)
+        except self._ray.exceptions.RayError as error:
+            if member.actor is not None:
+                # One that is only out of reach must not run its process beside the next.
+                self._ray.kill(member.actor)
+                member.actor = None
+            return Ended(-signal.SIGKILL, f"its actor is lost ({type(error).__name__})", ip)
+
+    def _leave(self, nodes: set[str]) -> None:
+        """Asks members on nodes that Ray drains to end; they are started again elsewhere."""
+        for member in (self._controller, *self._members):
+            if member.about is None or member.about.node not in nodes or member.state != "running":
+                continue
+            if member is self._controller:
+                _report(f"Ray drains node {member.about.ip}, which has the driver and the controller: the job ends with it")
+            else:
+                _report(f"Ray drains node {member.about.ip}: {member.name} leaves it")
+                member.actor.terminate.remote()
+
+    def _end(self, failure: str | None) -> None:
+        if not self._over.is_set():
+            self._failure = failure
+            self._over.set()
+
+    def status(self) -> dict[str, Any]:
+        """Returns the members with their nodes and processes, and the status of the controller."""
+        with self._lock:
+            members = [dataclasses.replace(member) for member in (self._controller, *self._members)]
+        pids = self._ask(members, "pid")
+        shown = [
+            {
+                "member": member.name,
+                "state": member.state,
+                "node": member.about.ip if member.about is not None else None,
+                "pid": pids.get(member.name),
+                "starts": member.starts,
+                "last": member.last.reason if member.last is not None else None,
+            }
+            for member in members
+        ]
+        return {"members": shown, "controller": self._status(), "http": self._http, "failure": self._failure}
+
+    def wait(self, timeout: float | None = None) -> dict[str, Any]:
+        """Waits for the end of the job, and returns its report."""
+        if not self._over.wait(timeout):
+            raise TimeoutError(f"the job still runs after {timeout:g} s")
+        if self._failure is not None:
+            self.cancel()
+            raise JobFailed(self._failure)
+        self._await(self._members)
+        if self._report is None:
+            self._report = json.loads(self._json.read_text(encoding="utf-8")) if self._json.exists() else {}
+        self._remove()
+        return self._report
+
+    def scale(self, *, workers: int | None = None, servers: int | None = None) -> None:
+        """Lets workers leave, or come back, up to the number that the job began with."""
+        there = [member for member in self._members if member.role == "worker"]
+        if servers is not None:
+            raise NotSupported(f"servers = {servers}: the number of servers is fixed when a job begins")
+        if workers is not None and not 1 <= workers <= len(there):
+            raise NotSupported(f"workers = {workers} must be 1 to {len(there)}, the number that the job began with")
+        with self._lock:
+            for member in there[: len(there) if workers is None else workers]:
+                member.wanted = True
+            leaving = there[workers:] if workers is not None else []
+            for member in leaving:
+                member.wanted = False
+        self._ask(leaving, "terminate")
+
+    def cancel(self) -> None:
+        """Ends all processes in order: servers with a state directory save what they have. Then frees the resources."""
+        self._end("the job was cancelled")
+        for role in ("worker", "switch", "server", "controller"):
+            members = [member for member in (*self._members, self._controller) if member.role == role]
+            self._ask(members, "terminate")
+            self._await(members)
+        self._remove()
+
+    def _await(self, members: Sequence[Member]) -> None:
+        pending = [member.pending for member in members if member.state == "running" and member.actor is not None]
+        if pending:
+            self._ray.wait(pending, num_returns=len(pending), timeout=self._settings.grace + MARGIN)
+
+    def _remove(self) -> None:
+        """Removes actors, and processes that are still there."""
+        members = [*self._members, self._controller]
+        self._ask(members, "kill")
+        for member in members:
+            if member.actor is not None:
+                self._ray.kill(member.actor)
+                member.actor = None
+        if self._group is not None:
+            self._ray.util.remove_placement_group(self._group)
+            self._group = None
+        shutil.rmtree(self._folder, ignore_errors=True)
+
+    def _ask(self, members: Sequence[Member], method: str) -> dict[str, Any]:
+        """Calls a method of all actors that run a process. Returns the answers that come in time, by the member's name."""
+        running = [member for member in members if member.state == "running" and member.about and member.actor is not None]
+        asked = {getattr(member.actor, method).remote(): member for member in running}
+        if not asked:
+            return {}
+        ready, _ = self._ray.wait(list(asked), num_returns=len(asked), timeout=MARGIN)
+        answers = {}
+        for reference in ready:
+            with contextlib.suppress(self._ray.exceptions.RayError):
+                answers[asked[reference].name] = self._ray.get(reference)
+        return answers
+
+    def _wait_for_actor(self, member: Member) -> About:
+        about: About = self._get(member, member.placed)
+        member.about = about
+        if about.failure is not None:
+            raise JobFailed(f"{member.name} on node {about.ip}: {about.failure}")
+        return about
+
+    def _get(self, member: Member, reference: Any) -> Any:
+        try:
+            return self._ray.get(reference, timeout=self._settings.timeout)
+        except self._ray.exceptions.RayTaskError as error:
+            raise JobFailed(member.told(Ended(1, str(error.cause), member.about.ip if member.about is not None else None))) from None
+        except self._ray.exceptions.RayError as error:
+            raise JobFailed(f"{member.name} has no actor: {error}") from None
+
+    def _status(self) -> dict[str, Any] | None:
+        opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+        try:
+            with opener.open(f"{self._http}/status", timeout=MARGIN) as answer:
+                status: dict[str, Any] = json.load(answer)
+        except (OSError, ValueError):
+            return None
+        return status
+
+
+def run(
+    path: str | os.PathLike[str],
+    *,
+    servers: int | None = None,
+    switches: int | None = None,
+    workers: int | None = None,
+) -> Job:
+    """Starts the job of a file on the Ray cluster of this program. Numbers that are not given are those of the file."""
+    _connect()
+    return Job(JobFile(path), "model", servers=servers, switches=switches, workers=workers).start()
+
+
+@contextlib.contextmanager
+def cluster(
+    path: str | os.PathLike[str] | None = None, *, servers: int = 2, switches: int = 0, workers: int = 2
+) -> Iterator[Job]:
+    """Runs a controller, servers and switches for workers that are programs in Python, as those of Ray Train.
+
+    They need the `environment` of the job; leaving the context ends the cluster.
+    """
+    _connect()
+    job = Job(JobFile(path), "workers", servers=servers, switches=switches, workers=workers).start()
+    try:
+        yield job
+        # Workers that are done have said so before they end.
+        job.wait(job._settings.grace)
+    finally:
+        job.cancel()
+
+
+def _connect(address: str | None = None) -> None:
+    ray = _ray()
+    if ray.is_initialized():
+        return
+    address = address or os.environ.get("RAY_ADDRESS") or "auto"
+    try:
+        ray.init(address)
+    except ConnectionError as error:
+        raise JobFailed(f"no Ray cluster at {address}: `ray start --head` begins one, --address names another ({error})") from None
+
+
+def _ray() -> Any:
+    try:
+        return importlib.import_module("ray")
+    except ImportError as error:
+        raise JobFailed(f"Ray cannot be imported ({error}): pip install libra-ps[ray]") from None
+
+
+def _variable(option: str) -> str:
+    return f"LIBRA_{option.upper().replace('-', '_')}"
+
+
+def _amounts(resources: Mapping[str, float]) -> str:
+    return ", ".join(f"{amount:g} {name}" for name, amount in resources.items())
+
+
+def _report(text: str) -> None:
+    print(f"libra_ps.ray: {text}", file=sys.stderr, flush=True)
+
+
+def _number(text: str) -> int:
+    if ".." in text:
+        raise argparse.ArgumentTypeError(f"{text}: the number cannot change while the job runs")
+    return int(text)
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Runs a job as the command line says."""
+    parser = argparse.ArgumentParser(prog="python -m libra_ps.ray", description=__doc__.partition("\n")[0])
+    command = parser.add_subparsers(dest="command", required=True).add_parser("run", help="run a job to its end")
+    command.add_argument("job", metavar="JOB.toml")
+    for name in SIZES:
+        command.add_argument(f"--{name}", metavar="N", type=_number)
+    command.add_argument("--address", help="head of the Ray cluster; RAY_ADDRESS, or the one of this machine, if not given")
+    options = parser.parse_args(arguments)
+    job: Job | None = None
+    try:
+        _connect(options.address)
+        signal.signal(signal.SIGTERM, lambda *_: signal.raise_signal(signal.SIGINT))
+        job = run(options.job, servers=options.servers, switches=options.switches, workers=options.workers)
+        job.wait()
+    except JobFailed as error:
+        _report(str(error))
+        return 1
+    except KeyboardInterrupt:
+        if job is not None:
+            job.cancel()
+        return 130
+    return 0
+
+
+if __name__ == "__main__":
+    # Actors find their class in the module of this name.
+    sys.exit(importlib.import_module("libra_ps.ray").main())

@@ -1,0 +1,87 @@
+"""Files `job.toml`, and errors of those that are wrong."""
+
+from __future__ import annotations
+
+import importlib.util
+from pathlib import Path
+
+import libra_ps
+import pytest
+from libra_ps import ray
+from libra_ps.jobfile import JobFile
+
+TEXT = """seed = 7  # of all
+hidden = [400,
+  400]
+
+[worker]
+data = "{member}"
+
+[ray]
+worker = { CPU = 2 }
+timeout = 5
+"""
+
+
+def job_file(folder: Path, text: str) -> JobFile:
+    path = folder / "job.toml"
+    path.write_text(text)
+    return JobFile(path)
+
+
+def test_sections_are_the_lines_of_their_roles(tmp_path: Path) -> None:
+    file = job_file(tmp_path, TEXT)
+    assert file.section("controller") == "seed = 7  # of all\nhidden = [400,\n  400]\n"
+    assert file.section("worker") == 'data = "{member}"\n'
+    assert file.section("server") == ""
+    assert file.options("controller") == {"seed": 7, "hidden": [400, 400]}
+    assert (file.settings.worker, file.settings.timeout, file.settings.server) == ({"CPU": 2}, 5, {"CPU": 1})
+
+
+@pytest.mark.parametrize(
+    ("text", "complaint"),
+    [
+        ("seed = \n", "job.toml: .*line 1"),
+        ("[workers]\ncpu = 1\n", r"job.toml: there is no table \[workers\]; there are server, switch, worker and ray"),
+        ("seed = 1\n[ray]\nports = 5\n", r"job.toml, line 3: \[ray\] ports = 5 must be like ''"),
+        ('[ray]\nports = "5"\n', 'job.toml, line 2: .* must be like "7700-7799"'),
+        ("port = 1\n[ray]\nport = 5\n", r"job.toml, line 3: \[ray\] has no key `port`; it has server"),
+        ('listen = "10.0.0.1:7700"\n', "job.toml, line 1: `listen` is not to be set"),
+        ('[switch]\n\ncontroller = "a:1"\n', "job.toml, line 3: `controller` is not to be set"),
+    ],
+)
+def test_files_that_are_wrong_are_refused_with_the_line(tmp_path: Path, text: str, complaint: str) -> None:
+    with pytest.raises(libra_ps.JobFailed, match=complaint):
+        job_file(tmp_path, text)
+
+
+def test_a_section_that_cannot_be_taken_out_is_refused(tmp_path: Path) -> None:
+    file = job_file(tmp_path, "hidden = [\n  400,\n[worker]\n".replace("[worker]", "]\nlayers = [[1],\n[2]]"))
+    with pytest.raises(libra_ps.JobFailed, match="the options of controller must be one on a line"):
+        file.section("controller")
+
+
+def test_sizes_are_numbers(tmp_path: Path) -> None:
+    file = job_file(tmp_path, 'servers = 3\nworkers = "2..4"\n')
+    assert (file.size("servers", 2), file.size("switches", 1)) == (3, 1)
+    with pytest.raises(libra_ps.JobFailed, match="job.toml, line 2: workers = '2..4' must be a number"):
+        file.size("workers", 2)
+
+
+def test_a_file_that_is_not_there_is_named() -> None:
+    with pytest.raises(libra_ps.JobFailed, match="nowhere.toml: No such file"):
+        JobFile("nowhere.toml")
+
+
+@pytest.mark.skipif(importlib.util.find_spec("ray") is not None, reason="Ray is installed")
+def test_ray_that_is_absent_is_an_error_that_names_the_package(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(libra_ps.JobFailed, match=r"Ray cannot be imported .*: pip install libra-ps\[ray\]"):
+        ray.run(tmp_path / "job.toml")
+    assert ray.main(["run", "job.toml"]) == 1
+    assert "pip install libra-ps[ray]" in capfd.readouterr().err
+
+
+def test_a_number_that_changes_is_refused(capfd: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        ray.main(["run", "job.toml", "--workers", "2..4"])
+    assert "2..4: the number cannot change while the job runs" in capfd.readouterr().err
