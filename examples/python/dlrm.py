@@ -41,7 +41,9 @@ def main() -> None:
     workers, is_first = int(os.environ.get("WORLD_SIZE", 1)), os.environ.get("RANK", "0") == "0"
     # With LIBRA_DENSE=server the servers keep the dense parameters, and workers need no process group.
     in_ddp = workers > 1 and os.environ.get("LIBRA_DENSE") != "server"
-    if in_ddp:
+    # Ray Train has made one.
+    has_group = torch.distributed.is_initialized()
+    if in_ddp and not has_group:
         torch.distributed.init_process_group("gloo")
     session = libra.init(mode=arguments.mode, seed=arguments.seed)
     data, test, sizes = criteo.load(arguments.data, arguments.rows, arguments.rows_max, arguments.seed)
@@ -69,7 +71,7 @@ def main() -> None:
         print(json.dumps({**summary, "mode": session.mode, "initial": arguments.initial}))
     elif is_first:
         print(f"test AUC {after:.4f} ({before:.4f} before training), loss {losses[-1]:.4f}, {seconds:.1f} s, {session.mode}")
-    if in_ddp:
+    if in_ddp and not has_group:
         torch.distributed.destroy_process_group()
 
 

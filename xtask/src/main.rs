@@ -25,6 +25,7 @@ mod process;
 mod prometheus;
 mod pslite;
 mod python;
+mod ray;
 mod readme;
 mod report;
 mod shell;
@@ -103,6 +104,8 @@ enum Command {
     Systemd(systemd::Options),
     /// Runs a job by the component of TorchX, on this machine
     Torchx(torchx::Options),
+    /// Runs jobs on a Ray cluster of three network namespaces, and kills and drains processes and nodes of it (needs root)
+    Ray(ray::Options),
     /// Runs the data plane in the kernel: against the one in software, and in a cluster whose switches are killed (needs root)
     Xdp(xdp::Options),
 }
@@ -142,6 +145,7 @@ fn main() -> ExitCode {
         Command::Slurm(options) => slurm::run(&options),
         Command::Systemd(options) => systemd::run(&options),
         Command::Torchx(options) => torchx::run(&options),
+        Command::Ray(options) => ray::run(&options),
         Command::Xdp(options) => xdp::run(&options),
     };
     match result {

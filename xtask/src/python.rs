@@ -50,11 +50,7 @@ pub(crate) fn run(options: &Options) -> Result<Outcome> {
     }
     let (cache, without_torch) = (cache(options)?, why_no_torch(options)?);
     let python = environment(&cache, options, without_torch.is_none())?;
-    let wheel = build(&python)?;
-    let site = shell::target_directory()?.join("python/site");
-    if site.exists() {
-        fs::remove_dir_all(&site).with_context(|| format!("cannot remove {}", site.display()))?;
-    }
+    let (wheel, site) = install(&python)?;
     // Jobs of the tests have members of their own.
     shell::run(shell::cargo(&["build", "--quiet", "--release", "--bin", "libra"]))?;
     let binary = shell::target_directory()?.join("release/libra");
@@ -64,8 +60,6 @@ pub(crate) fn run(options: &Options) -> Result<Outcome> {
         command.env("LIBRA_BINARY", &binary);
         shell::run(command)
     };
-    let target = format!("--target={}", site.display());
-    in_site(&["-m", "pip", "install", "--quiet", "--no-deps", &target, &wheel.to_string_lossy()])?;
     check(&wheel, &site.join("libra_ps/_native.abi3.so"))?;
     in_site(&["-m", "abi3audit", "--strict", &wheel.to_string_lossy()])?;
     in_site(&["-m", "mypy.stubtest", "libra_ps._native"])?;
@@ -80,6 +74,45 @@ pub(crate) fn run(options: &Options) -> Result<Outcome> {
     in_site(&["examples/python/neumf_torch.py", "--epochs=2"])?;
     in_site(&["-m", "pytest", "--quiet", "python/tests/torch", "python/tests/jobs"])?;
     Ok(Outcome::Passed)
+}
+
+/// Lets another environment have torch from that of the tests, if there is one, as it is large. Packages of its own come first.
+pub(crate) fn lend_torch(python: &Path) -> Result<bool> {
+    let options = Options::default();
+    let lender = folder(&cache(&options)?, &options, true)?;
+    let packages = |python: &Path| {
+        let print = "import sysconfig; print(sysconfig.get_path('purelib'), end='')";
+        shell::output(shell::program(python, &["-c", print]))
+    };
+    let link = Path::new(&packages(python)?).join("libra-torch.pth");
+    if !is_installed(&lender) {
+        drop(fs::remove_file(&link));
+        return Ok(false);
+    }
+    fs::write(&link, packages(&lender.join("bin/python"))?)
+        .with_context(|| format!("cannot write {}", link.display()))?;
+    Ok(true)
+}
+
+/// Builds the wheel and installs it. Returns the directory that has the package then.
+pub(crate) fn site() -> Result<PathBuf> {
+    let options = Options::default();
+    let has_torch = why_no_torch(&options)?.is_none();
+    let python = environment(&cache(&options)?, &options, has_torch)?;
+    Ok(install(&python)?.1)
+}
+
+/// Builds the wheel and installs it outside of the source tree. Returns both.
+fn install(python: &Path) -> Result<(PathBuf, PathBuf)> {
+    let wheel = build(python)?;
+    let site = shell::target_directory()?.join("python/site");
+    if site.exists() {
+        fs::remove_dir_all(&site).with_context(|| format!("cannot remove {}", site.display()))?;
+    }
+    let target = format!("--target={}", site.display());
+    let pip = ["-m", "pip", "install", "--quiet", "--no-deps", &target, &wheel.to_string_lossy()];
+    shell::run(shell::program(python, &pip))?;
+    Ok((wheel, site))
 }
 
 fn cache(options: &Options) -> Result<PathBuf> {
@@ -135,15 +168,27 @@ fn is_installed(folder: &Path) -> bool {
 
 /// Returns the interpreter of an environment, which is made if it is not there.
 fn environment(cache: &Path, options: &Options, with_torch: bool) -> Result<PathBuf> {
-    let folder = folder(cache, options, with_torch)?;
+    let text = fs::read_to_string(shell::root().join(CONSTRAINTS))?;
+    with_packages(&folder(cache, options, with_torch)?, &pins(&text, options, with_torch))
+}
+
+/// Returns the interpreter of an environment with the versions in a file.
+pub(crate) fn environment_of(constraints: &str) -> Result<PathBuf> {
+    let options = Options::default();
+    let text = fs::read_to_string(shell::root().join(constraints))
+        .with_context(|| format!("cannot read {constraints}"))?;
+    let pins = pins(&text, &options, true);
+    with_packages(&cache(&options)?.join(pins.join("-").replace("==", "-")), &pins)
+}
+
+/// Returns the interpreter of an environment, after installing these versions into it if it is not complete.
+fn with_packages(folder: &Path, pins: &[String]) -> Result<PathBuf> {
     let python = folder.join("bin/python");
-    if is_installed(&folder) {
+    if is_installed(folder) {
         return Ok(python);
     }
     println!("installing into {}", folder.display());
-    let text = fs::read_to_string(shell::root().join(CONSTRAINTS))?;
     shell::run(shell::program("python3", &["-m", "venv", "--clear", &folder.to_string_lossy()]))?;
-    let pins = pins(&text, options, with_torch);
     let mut arguments = vec!["-m", "pip", "install", "--quiet"];
     arguments.extend(pins.iter().map(String::as_str));
     shell::run(shell::program(&python, &arguments))?;

@@ -81,7 +81,19 @@ impl Network {
         Ok(namespace)
     }
 
-    fn namespace(&self, host: &str) -> String {
+    /// Kills all processes on the hosts, whichever has started them.
+    pub(crate) fn kill(&self) -> Result<()> {
+        for namespace in &self.made {
+            for process in ip(&["netns", "pids", namespace])?.split_whitespace() {
+                // It may have ended meanwhile.
+                drop(shell::output(shell::program("kill", &["-s", "KILL", process])));
+            }
+        }
+        Ok(())
+    }
+
+    /// The name of the namespace of a host.
+    pub(crate) fn namespace(&self, host: &str) -> String {
         format!("{}-{host}", self.prefix)
     }
 

@@ -35,6 +35,7 @@ const XTASK: &[&str] = &[
     "slurm",
     "systemd",
     "torchx",
+    "ray",
     "xdp",
 ];
 

@@ -1,0 +1,54 @@
+"""dlrm.py with workers of Ray Train, and the servers beside them on the same Ray cluster.
+
+    ray start --head
+    python examples/python/dlrm_ray.py --rows 100000
+
+Options behind those below are those of dlrm.py.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from typing import Any
+
+import libra_ps
+import libra_ps.ray
+from ray.train import RunConfig, ScalingConfig
+from ray.train.torch import TorchTrainer
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+
+
+def loop(config: dict[str, Any]) -> None:
+    """Trains as one of the workers, which have a process group already."""
+    sys.path.insert(0, config["examples"])
+    import dlrm
+
+    sys.argv = ["dlrm.py", *config["options"]]
+    dlrm.main()
+    # Ray Train kills its workers, which would look like a loss of them.
+    libra_ps.shutdown()
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--servers", type=int, default=2)
+    parser.add_argument("--workers", type=int, default=2)
+    parser.add_argument("--storage", default="~/ray_results", help="directory of results that all nodes reach")
+    arguments, options = parser.parse_known_args()
+    with libra_ps.ray.cluster(servers=arguments.servers, workers=arguments.workers) as cluster:
+        TorchTrainer(
+            loop,
+            train_loop_config={"examples": HERE, "options": options},
+            scaling_config=ScalingConfig(num_workers=arguments.workers),
+            run_config=RunConfig(
+                storage_path=os.path.abspath(os.path.expanduser(arguments.storage)),
+                worker_runtime_env={"env_vars": cluster.environment},
+            ),
+        ).fit()
+
+
+if __name__ == "__main__":
+    main()

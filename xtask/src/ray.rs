@@ -1,0 +1,86 @@
+//! `cargo xtask ray`: jobs on a Ray cluster of three nodes, each in a network namespace, whose processes and nodes are killed and drained.
+
+use std::fs;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+use clap::Args;
+
+use crate::namespaces::ip::{self, Network};
+use crate::process::{self, Running};
+use crate::{Outcome, python, shell};
+
+/// Nodes of the cluster; the tests run at the first.
+const NODES: &[&str] = &["ray0", "ray1", "ray2"];
+const CONSTRAINTS: &str = "python/tests/on_ray/constraints.txt";
+/// Time of all tests, on two cores that others may use.
+const LIMIT: Duration = Duration::from_secs(900);
+
+#[derive(Args, Default)]
+pub(crate) struct Options {
+    /// The binary under test, instead of a release build of this checkout
+    #[arg(long, value_name = "FILE")]
+    libra: Option<PathBuf>,
+    /// Directory with the installed package libra_ps, instead of a wheel of this checkout
+    #[arg(long, value_name = "DIR")]
+    site: Option<PathBuf>,
+    /// Tests to run, as `pytest -k` takes them
+    #[arg(long, value_name = "EXPRESSION")]
+    tests: Option<String>,
+    /// Fails instead of skipping when this machine cannot do it
+    #[arg(long)]
+    required: bool,
+}
+
+pub(crate) fn run(options: &Options) -> Result<Outcome> {
+    let prepared = ip::permitted().and_then(|()| {
+        process::catch_interrupts()?;
+        python::environment_of(CONSTRAINTS)
+    });
+    let python = match prepared {
+        Ok(python) => python,
+        Err(error) if !options.required => return Ok(Outcome::Skipped(format!("{error:#}"))),
+        Err(error) => return Err(error),
+    };
+    if !python::lend_torch(&python)? {
+        shell::loudly("Ray Train SKIPPED: `cargo xtask python` has installed no torch");
+    }
+    let site = match &options.site {
+        Some(site) => site.canonicalize().context("--site")?,
+        None => python::site()?,
+    };
+    let libra = shell::binary("libra", options.libra.as_deref())?;
+    let folder = shell::target_directory()?.join("ray");
+    fs::create_dir_all(&folder).with_context(|| format!("cannot make {}", folder.display()))?;
+
+    let network = Network::new(NODES).context("network namespaces are permitted, but not what they need")?;
+    let named: Vec<_> = NODES
+        .iter()
+        .enumerate()
+        .map(|(index, node)| format!("{}={}", network.namespace(node), ip::address(index)))
+        .collect();
+    let mut command = network.command(NODES[0]);
+    command.arg(&python).args(["-m", "pytest", "-rs", "--durations=0", "python/tests/on_ray"]);
+    // Warnings of Ray are not ours.
+    command.args(["--override-ini=filterwarnings=default", "--override-ini=cache_dir=target/ray/pytest"]);
+    command.args(options.tests.as_deref().map(|tests| format!("-k={tests}")));
+    command.env("PYTHONPATH", &site).env_remove("PYTHONHOME").env_remove("RAY_ADDRESS");
+    command.env("LIBRA_BINARY", &libra).env("LIBRA_RAY_NODES", named.join(","));
+    let tests = Running::start("pytest", command, folder.join("pytest.log"))?;
+    println!("tests run; what they print is in {}", folder.join("pytest.log").display());
+    let result = tests.finish(LIMIT);
+    let left = network.kill();
+    let printed = fs::read_to_string(folder.join("pytest.log")).unwrap_or_default();
+    println!(
+        "{}",
+        printed
+            .lines()
+            .filter(|line| line.contains(" passed") || line.contains("s call "))
+            .collect::<Vec<_>>()
+            .join("\n")
+    );
+    result?;
+    left?;
+    Ok(Outcome::Passed)
+}
