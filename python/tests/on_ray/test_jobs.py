@@ -89,7 +89,7 @@ def test_a_job_is_as_good_as_one_by_hand(
 
 
 def test_processes_and_actors_that_are_killed_come_back(start: Callable[..., libra_ps.ray.Job], nodes: Nodes) -> None:
-    job = start(LONG, servers=2, switches=1, workers=2)
+    job = start(LONG.replace("12", "24"), servers=2, switches=1, workers=2)
     until(lambda: progress(job) > 0.02)
     for name in ("worker-1", "server-0", "controller"):
         os.kill(member(job, name)["pid"], signal.SIGKILL)
