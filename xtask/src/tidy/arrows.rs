@@ -22,6 +22,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("libra-client", &["libra-net", "libra-plan", "libra-proto", "libra-store"]),
     ("libra-pslite", &["libra-client", "libra-net", "libra-plan", "libra-proto", "libra-store"]),
     ("libra-lookup", &[]),
+    ("libra-data", &[]),
     ("libra-python", &["libra-client", "libra-lookup", "libra-monitor"]),
     ("libra-models", &["libra-client"]),
     ("libra-examples", &["libra-client"]),
@@ -46,6 +47,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
         "libra-cli",
         &[
             "libra-client",
+            "libra-data",
             "libra-dataplane",
             "libra-storage",
             "libra-doctor",

@@ -10,9 +10,10 @@ struct Limit {
     max: usize,
 }
 
-/// `cli` has grown by the programs for those who watch a job: `libra job` and `libra top`.
+/// `cli` has grown by the programs for those who watch a job, `libra job` and `libra top`, and by `libra data`; all together by the
+/// readers of data sets (`data`).
 const LIMITS: &[Limit] =
-    &[Limit { folder: "crates/", max: 63_000 }, Limit { folder: "crates/cli/", max: 4_400 }];
+    &[Limit { folder: "crates/", max: 67_500 }, Limit { folder: "crates/cli/", max: 4_900 }];
 
 /// The production lines of each folder with a limit.
 pub(crate) fn rules(modules: &[Module]) -> Vec<Measured> {

@@ -1,0 +1,419 @@
+//! A data set: files of a place, their chunks, and readers of chunks.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use serde::{Deserialize, Serialize};
+
+use crate::columns::Columns;
+use crate::description::{Description, FILE_NAME, Keys};
+use crate::error::{At, DataError, Fault};
+use crate::hash::{splitmix64, text_id};
+use crate::parquet_file::{GroupReader, LeafType, ParquetFile, Role, leaf_types, read_footer, roles};
+use crate::place::{Format, Packing, Place};
+use crate::store::{Environment, FileInfo, Store};
+use crate::text_file::{Run, TextColumns, TextReader, open_index};
+
+/// Settings for the opening of a data set.
+#[derive(Debug, Clone, Default)]
+pub struct Options {
+    /// Roles of the columns, instead of those of a `dataset.toml` beside the data.
+    pub description: Option<Description>,
+    /// Meaning of ids, instead of that of the description.
+    pub keys: Option<Keys>,
+    /// Directory of indexes of texts. Without it they are beside a local text, and otherwise in the user's cache.
+    pub index_directory: Option<PathBuf>,
+    /// Settings of object stores, instead of the environment of this process.
+    pub environment: Option<Environment>,
+    /// Attempts after the first of a request to a server, instead of 8, which take 25 s.
+    pub retries: Option<u32>,
+}
+
+impl Options {
+    fn store(&self, place: &Place) -> Result<Arc<Store>, DataError> {
+        let environment = self.environment.clone().unwrap_or_else(Environment::of_process);
+        Store::open(place, &environment, self.retries).map(Arc::new)
+    }
+}
+
+/// Columns of a data set.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Schema {
+    /// The roles.
+    pub description: Description,
+    /// Kind of each numeric column.
+    pub numbers: Vec<ColumnKind>,
+    /// Kind of each category.
+    pub categories: Vec<ColumnKind>,
+}
+
+/// Kind of values of a column. If files differ, the greater one is that of the set.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum ColumnKind {
+    /// Whole numbers.
+    Integer,
+    /// Numbers with fractions.
+    Float,
+    /// One id a row, or none.
+    Id,
+    /// Any number of ids a row.
+    List,
+}
+
+impl Schema {
+    /// The columns of Criteo's logs.
+    pub fn criteo() -> Self {
+        let description = Description::criteo();
+        let numbers = vec![ColumnKind::Integer; description.numbers.len()];
+        let categories = vec![ColumnKind::Id; description.categories.len()];
+        Self { description, numbers, categories }
+    }
+
+    /// Columns without rows.
+    pub fn columns(&self) -> Columns {
+        Columns::new(self.numbers.len(), self.categories.len())
+    }
+}
+
+/// Rows that are read together.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct Chunk {
+    /// Number of the file.
+    pub file: u32,
+    /// Number of the row group, or of the run of lines.
+    pub group: u32,
+    /// Rows of the group in front of those of the chunk.
+    pub skip: u64,
+    /// Rows.
+    pub rows: u64,
+}
+
+/// Counts of reads since the set was opened.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
+pub struct Counts {
+    /// Requests to a server.
+    pub requests: u64,
+    /// Those that were sent again.
+    pub retries: u64,
+    /// Bytes that were read.
+    pub bytes: u64,
+}
+
+/// Parts of a data set.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum Split {
+    /// So much of the rows, from the end, is tested on: above 0, below 1.
+    Tail(f64),
+    /// As MLPerf splits the terabyte of Criteo: the last file is not trained on, and its first half is tested on.
+    LastFile,
+}
+
+/// An open data set.
+#[derive(Debug, Clone)]
+pub struct DataSet {
+    store: Arc<Store>,
+    schema: Schema,
+    roles: Vec<(String, Role)>,
+    text: Option<TextColumns>,
+    files: Vec<(FileInfo, Content)>,
+    chunks: Vec<Chunk>,
+}
+
+/// Layout of a file.
+#[derive(Debug, Clone)]
+enum Content {
+    Parquet(ParquetFile),
+    Text(Packing, Vec<Run>),
+}
+
+impl DataSet {
+    /// Opens the data set at a place: a path, a directory, a pattern, or a URL (`file`, `s3`, `gs`, `az`, `http`, `https`).
+    ///
+    /// # Errors
+    /// The place, the description or a file is not as it must be.
+    pub fn open(place: &str, options: &Options) -> Result<Self, DataError> {
+        Self::open_with_progress(place, options, &mut |_| {})
+    }
+
+    /// The same; `progress` gets the bytes of the files that have been looked at.
+    ///
+    /// # Errors
+    /// Those of [`DataSet::open`].
+    pub fn open_with_progress(
+        place: &str,
+        options: &Options,
+        progress: &mut dyn FnMut(u64),
+    ) -> Result<Self, DataError> {
+        let place = Place::parse(place)?;
+        let store = options.store(&place)?;
+        let listed = store.list(&place)?;
+        let described = match &options.description {
+            Some(description) => Some(description.clone()),
+            None => described(&store, &place)?,
+        };
+        let opener = Opener { store, described, options };
+        if listed[0].1 == Format::Parquet {
+            opener.parquet(listed, progress)
+        } else {
+            opener.text(listed, progress)
+        }
+    }
+
+    /// Returns the columns.
+    pub fn schema(&self) -> &Schema {
+        &self.schema
+    }
+
+    /// Returns the files, in order.
+    pub fn files(&self) -> impl Iterator<Item = &FileInfo> {
+        self.files.iter().map(|(info, _)| info)
+    }
+
+    /// Returns all chunks, in the order of the rows.
+    pub fn chunks(&self) -> &[Chunk] {
+        &self.chunks
+    }
+
+    /// Returns the number of rows.
+    pub fn rows(&self) -> u64 {
+        self.chunks.iter().map(|chunk| chunk.rows).sum()
+    }
+
+    /// Returns what was read so far.
+    pub fn counts(&self) -> Counts {
+        let counters = &self.store.counters;
+        Counts {
+            requests: counters.requests.load(Ordering::Relaxed),
+            retries: counters.retries.load(Ordering::Relaxed),
+            bytes: counters.bytes.load(Ordering::Relaxed),
+        }
+    }
+
+    /// Returns a number that differs when files, rows or roles differ: members of a job compare it.
+    pub fn fingerprint(&self) -> u64 {
+        let mut sum = text_id(self.schema.description.to_toml().as_bytes());
+        let mut add = |bits: u64| sum = splitmix64(sum ^ bits);
+        for (info, _) in &self.files {
+            // The last part of the name: machines may have the set in different directories, and copies have other times.
+            add(text_id(info.name.rsplit('/').next().unwrap_or_default().as_bytes()));
+            add(info.bytes);
+            add(if info.version.contains('"') { text_id(info.version.as_bytes()) } else { 0 });
+        }
+        for chunk in &self.chunks {
+            add(u64::from(chunk.file) << 32 | u64::from(chunk.group));
+            add(chunk.rows);
+        }
+        sum
+    }
+
+    /// Splits the chunks into those that are trained and those that are tested on.
+    pub fn split(&self, split: Split) -> (Vec<Chunk>, Vec<Chunk>) {
+        match split {
+            Split::Tail(share) => {
+                let rows = self.rows();
+                #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "`as` saturates")]
+                let tested =
+                    ((rows as f64 * share).round() as u64).clamp(1.min(rows), rows.saturating_sub(1).max(1));
+                cut(&self.chunks, rows.saturating_sub(tested))
+            }
+            Split::LastFile => {
+                let last = self.files.len().saturating_sub(1);
+                let (train, last): (Vec<Chunk>, Vec<Chunk>) =
+                    self.chunks.iter().partition(|chunk| (chunk.file as usize) < last);
+                let rows: u64 = last.iter().map(|chunk| chunk.rows).sum();
+                (train, cut(&last, rows.div_ceil(2)).0)
+            }
+        }
+    }
+
+    /// Opens a chunk of this set.
+    ///
+    /// # Errors
+    /// The file has changed, or cannot be read.
+    pub fn read(&self, chunk: &Chunk) -> Result<ChunkReader, DataError> {
+        let (info, content) = &self.files[chunk.file as usize];
+        let file = self.store.file(info)?;
+        let (group, skip, rows) = (chunk.group as usize, chunk.skip, chunk.rows);
+        Ok(ChunkReader(match content {
+            Content::Parquet(parquet) => {
+                Reader::Parquet(GroupReader::open(&file, parquet, &self.roles, group, skip, rows)?)
+            }
+            Content::Text(packing, runs) => {
+                let columns = self.text.as_ref().expect("a text has columns of text");
+                Reader::Text(TextReader::open(&file, *packing, columns, runs[group], skip, rows)?)
+            }
+        }))
+    }
+
+    /// Types of the columns of a Parquet file, whether they have a role or not: name and type in words.
+    ///
+    /// # Errors
+    /// The place or its first file cannot be read.
+    pub fn parquet_columns(place: &str, options: &Options) -> Result<Vec<(String, String)>, DataError> {
+        let place = Place::parse(place)?;
+        let store = options.store(&place)?;
+        let listed = store.list(&place)?;
+        let metadata = read_footer(&*store.file(&listed[0].0)?)?;
+        Ok(leaf_types(&metadata).into_iter().map(|leaf| (leaf.name, leaf.text)).collect())
+    }
+}
+
+/// The description beside the data.
+fn described(store: &Store, place: &Place) -> Result<Option<Description>, DataError> {
+    let Some(text) = store.read_beside(place, FILE_NAME)? else { return Ok(None) };
+    let text = String::from_utf8_lossy(&text);
+    Description::parse(&text).map(Some).map_err(|fault| At::file(FILE_NAME).error(fault))
+}
+
+/// The first `rows` rows of chunks, and the others.
+fn cut(chunks: &[Chunk], mut rows: u64) -> (Vec<Chunk>, Vec<Chunk>) {
+    let (mut first, mut second) = (Vec::new(), Vec::new());
+    for chunk in chunks {
+        let taken = rows.min(chunk.rows);
+        rows -= taken;
+        if taken > 0 {
+            first.push(Chunk { rows: taken, ..*chunk });
+        }
+        if taken < chunk.rows {
+            second.push(Chunk { skip: chunk.skip + taken, rows: chunk.rows - taken, ..*chunk });
+        }
+    }
+    (first, second)
+}
+
+fn number(index: usize) -> u32 {
+    u32::try_from(index).expect("a set has fewer than 2^32 files, and a file as many groups")
+}
+
+/// Opens the files of a set.
+struct Opener<'a> {
+    store: Arc<Store>,
+    described: Option<Description>,
+    options: &'a Options,
+}
+
+impl Opener<'_> {
+    fn description(&self, otherwise: impl FnOnce() -> Option<Description>) -> Option<Description> {
+        let mut description = self.described.clone().or_else(otherwise)?;
+        description.keys = self.options.keys.unwrap_or(description.keys);
+        Some(description)
+    }
+
+    fn parquet(
+        self,
+        listed: Vec<(FileInfo, Format)>,
+        progress: &mut dyn FnMut(u64),
+    ) -> Result<DataSet, DataError> {
+        let first = Arc::new(read_footer(&*self.store.file(&listed[0].0)?)?);
+        let first_types = leaf_types(&first);
+        let description = self.description(|| criteo_of(&first_types));
+        let description = description.ok_or_else(|| listed[0].0.at().error(Fault::NoDescription))?;
+        let roles = roles(&description);
+        let (mut files, mut chunks, mut kinds) = (Vec::new(), Vec::new(), Vec::new());
+        let (mut first, mut done) = (Some(first), 0);
+        for (info, _) in listed {
+            let metadata = match first.take() {
+                Some(metadata) => metadata,
+                None => Arc::new(read_footer(&*self.store.file(&info)?)?),
+            };
+            let file = ParquetFile::bind(metadata, &roles, &info.at())?;
+            let found = file.types().zip(&roles).map(|(leaf, (_, role))| kind(leaf, *role));
+            if kinds.is_empty() {
+                kinds.extend(found);
+            } else {
+                kinds.iter_mut().zip(found).for_each(|(kind, found)| *kind = found.max(*kind));
+            }
+            let groups = file.metadata.row_groups().iter().enumerate();
+            chunks.extend(groups.filter(|(_, group)| group.num_rows() > 0).map(|(group, metadata)| Chunk {
+                file: number(files.len()),
+                group: number(group),
+                skip: 0,
+                rows: metadata.num_rows().cast_unsigned(),
+            }));
+            done += info.bytes;
+            progress(done);
+            files.push((info, Content::Parquet(file)));
+        }
+        if chunks.is_empty() {
+            return Err(files[0].0.at().error(Fault::Empty));
+        }
+        let categories = kinds.split_off(kinds.len() - description.categories.len());
+        let numbers = kinds.split_off(kinds.len() - description.numbers.len());
+        let schema = Schema { description, numbers, categories };
+        Ok(DataSet { store: self.store, schema, roles, text: None, files, chunks })
+    }
+
+    fn text(
+        self,
+        listed: Vec<(FileInfo, Format)>,
+        progress: &mut dyn FnMut(u64),
+    ) -> Result<DataSet, DataError> {
+        let description = self.description(|| Some(Description::criteo())).expect("text has one");
+        let bad = |fault| At::file(FILE_NAME).error(fault);
+        let columns = TextColumns::new(&description).map_err(bad)?;
+        let (mut files, mut chunks) = (Vec::new(), Vec::new());
+        let mut done = 0;
+        for (info, format) in listed {
+            let Format::Text(packing) = format else { unreachable!("a set has one kind of files") };
+            let file = self.store.file(&info)?;
+            let cache = self.options.index_directory.as_deref();
+            let index = open_index(&file, packing, cache, &mut |bytes| progress(done + bytes))?;
+            chunks.extend(index.runs.iter().enumerate().map(|(group, run)| Chunk {
+                file: number(files.len()),
+                group: number(group),
+                skip: 0,
+                rows: run.rows,
+            }));
+            done += info.bytes;
+            files.push((info, Content::Text(packing, index.runs)));
+        }
+        let schema = Schema { description, ..Schema::criteo() };
+        Ok(DataSet { store: self.store, schema, roles: Vec::new(), text: Some(columns), files, chunks })
+    }
+}
+
+fn kind(leaf: &LeafType, role: Role) -> ColumnKind {
+    match role {
+        Role::Category { .. } if leaf.is_list => ColumnKind::List,
+        Role::Category { .. } => ColumnKind::Id,
+        _ if leaf.is_integer() => ColumnKind::Integer,
+        _ => ColumnKind::Float,
+    }
+}
+
+/// Files with the names of Criteo's columns need no description.
+fn criteo_of(types: &[LeafType]) -> Option<Description> {
+    let criteo = Description::criteo();
+    let has = |name: &str| types.iter().any(|leaf| leaf.name == name);
+    let is_criteo = criteo.names().all(has);
+    is_criteo.then_some(criteo)
+}
+
+/// Reads the rows of a chunk, in the order of the file.
+pub struct ChunkReader(Reader);
+
+enum Reader {
+    Parquet(GroupReader),
+    Text(TextReader),
+}
+
+impl std::fmt::Debug for ChunkReader {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        formatter.debug_struct("ChunkReader").finish_non_exhaustive()
+    }
+}
+
+impl ChunkReader {
+    /// Appends up to `rows` rows to columns of this set; returns their number, 0 at the end of the chunk.
+    ///
+    /// # Errors
+    /// The file cannot be read, or has a bad value. `into` may then have parts of a row, and should be cleared.
+    pub fn read(&mut self, rows: usize, into: &mut Columns) -> Result<usize, DataError> {
+        match &mut self.0 {
+            Reader::Parquet(reader) => reader.read(rows, into),
+            Reader::Text(reader) => reader.read(rows, into),
+        }
+    }
+}

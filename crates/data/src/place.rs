@@ -1,0 +1,231 @@
+//! Places of data sets: paths and URLs, directories and patterns.
+
+use std::cmp::Ordering;
+
+use globset::{GlobBuilder, GlobMatcher};
+use url::Url;
+
+use crate::error::{At, DataError, Fault};
+
+/// A parsed place.
+#[derive(Debug, Clone)]
+pub(crate) struct Place {
+    pub(crate) kind: Kind,
+    /// Path, or key in the bucket, of the file or directory, or of the directory above a pattern; without a slash at the end.
+    pub(crate) path: String,
+    pub(crate) pattern: Option<GlobMatcher>,
+    /// In front of a path in messages.
+    prefix: String,
+}
+
+/// Kind of storage, with the bucket.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Kind {
+    Local,
+    S3(String),
+    Google(String),
+    Azure(String),
+    /// Scheme, host and port.
+    Http(String),
+}
+
+impl Place {
+    /// Parses what a user gave.
+    pub(crate) fn parse(text: &str) -> Result<Self, DataError> {
+        let bad = |reason| At::file(without_secrets(text)).error(Fault::BadPlace { reason });
+        let Some((scheme, rest)) = text.split_once("://") else {
+            return Self::local(text);
+        };
+        if scheme == "file" {
+            let url = Url::parse(text).map_err(|_| bad("it is no URL"))?;
+            let path = url.to_file_path().map_err(|()| bad("a file URL is file:///PATH"))?;
+            return Self::local(path.to_str().ok_or_else(|| bad("the path is no text"))?);
+        }
+        let (host, path) = rest.split_once('/').unwrap_or((rest, ""));
+        if host.contains('@') {
+            return Err(bad("credentials belong into the environment, not into a URL"));
+        }
+        if host.is_empty() {
+            return Err(bad("it names no bucket or host"));
+        }
+        let kind = match scheme {
+            "s3" | "s3a" => Kind::S3(host.to_owned()),
+            "gs" => Kind::Google(host.to_owned()),
+            "az" => Kind::Azure(host.to_owned()),
+            "http" | "https" => {
+                if path.contains(['?', '#']) {
+                    return Err(bad("a query may hold a secret: give a URL without one"));
+                }
+                Kind::Http(format!("{scheme}://{host}"))
+            }
+            _ => return Err(bad("the schemes are file, s3, gs, az, http and https")),
+        };
+        Self::of(kind, format!("{scheme}://{host}/"), path)
+    }
+
+    fn local(path: &str) -> Result<Self, DataError> {
+        Self::of(Kind::Local, String::new(), path)
+    }
+
+    fn of(kind: Kind, prefix: String, path: &str) -> Result<Self, DataError> {
+        let is_pattern = path.contains(['*', '?', '[', '{']) && !matches!(kind, Kind::Http(_));
+        // A file whose name looks like a pattern is a file.
+        if !is_pattern || kind == Kind::Local && std::path::Path::new(path).exists() {
+            let trimmed = path.trim_end_matches('/');
+            let path = if trimmed.is_empty() && path.starts_with('/') { "/" } else { trimmed };
+            return Ok(Self { kind, path: path.to_owned(), pattern: None, prefix });
+        }
+        let fixed = path.find(['*', '?', '[', '{']).unwrap_or(path.len());
+        let directory = path[..fixed].rfind('/').map_or("", |slash| &path[..slash]);
+        let glob = GlobBuilder::new(path).literal_separator(true).build();
+        let matcher = glob
+            .map_err(|_| At::file(path).error(Fault::BadPlace { reason: "the pattern is not right" }))?
+            .compile_matcher();
+        Ok(Self { kind, path: directory.to_owned(), pattern: Some(matcher), prefix })
+    }
+
+    /// Name of one of its files, for messages.
+    pub(crate) fn name_of(&self, path: &str) -> String {
+        format!("{}{path}", self.prefix)
+    }
+
+    /// The place itself, for messages.
+    pub(crate) fn at(&self) -> At {
+        let pattern = self.pattern.as_ref().map(|pattern| pattern.glob().glob());
+        let name = self.name_of(pattern.unwrap_or(&self.path));
+        At::file(if name.is_empty() { ".".to_owned() } else { name })
+    }
+}
+
+/// A URL without user, password and query.
+fn without_secrets(text: &str) -> String {
+    let text = text.split(['?', '#']).next().unwrap_or_default();
+    match (text.find("://"), text.find('@')) {
+        (Some(scheme), Some(at)) if at > scheme => format!("{}://{}", &text[..scheme], &text[at + 1..]),
+        _ => text.to_owned(),
+    }
+}
+
+/// Names of data sets are compared as people read them: `day_9` is before `day_10`.
+pub(crate) fn natural_order(left: &str, right: &str) -> Ordering {
+    let (mut left, mut right) = (left.as_bytes(), right.as_bytes());
+    loop {
+        let (a, b) = match (left.first(), right.first()) {
+            (Some(a), Some(b)) => (*a, *b),
+            (a, b) => return a.is_some().cmp(&b.is_some()),
+        };
+        if a.is_ascii_digit() && b.is_ascii_digit() {
+            let digits = |text: &[u8]| text.iter().take_while(|byte| byte.is_ascii_digit()).count();
+            let (first, second) = (left.split_at(digits(left)), right.split_at(digits(right)));
+            let value = |digits: &[u8]| {
+                let zeros = digits.iter().take_while(|&&digit| digit == b'0').count();
+                (digits.len() - zeros, digits[zeros..].to_owned())
+            };
+            match value(first.0).cmp(&value(second.0)).then(first.0.len().cmp(&second.0.len())) {
+                Ordering::Equal => (left, right) = (first.1, second.1),
+                unequal => return unequal,
+            }
+        } else if a == b {
+            (left, right) = (&left[1..], &right[1..]);
+        } else {
+            return a.cmp(&b);
+        }
+    }
+}
+
+/// Kind of a file, by its name.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Format {
+    Parquet,
+    Text(Packing),
+}
+
+/// Compression of a text.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Packing {
+    Plain,
+    Gzip,
+    Zstd,
+}
+
+impl Format {
+    /// The format of a file that was named by itself: text, unless its name is one of the others.
+    pub(crate) fn of_file(path: &str) -> Self {
+        let ends = |suffix: &str| path.ends_with(suffix);
+        if ends(".parquet") || ends(".pq") {
+            Self::Parquet
+        } else if ends(".gz") {
+            Self::Text(Packing::Gzip)
+        } else if ends(".zst") {
+            Self::Text(Packing::Zstd)
+        } else {
+            Self::Text(Packing::Plain)
+        }
+    }
+
+    /// The format of a file that was found in a directory, if it is one of a data set.
+    pub(crate) fn of_listed(path: &str) -> Option<Self> {
+        let name = path.rsplit('/').next().unwrap_or(path);
+        if path.split('/').any(|part| part.starts_with(['_', '.'])) {
+            return None;
+        }
+        let plain = name.trim_end_matches(".gz").trim_end_matches(".zst");
+        let is_day = plain.strip_prefix("day_").is_some_and(|day| day.bytes().all(|b| b.is_ascii_digit()));
+        let format = Self::of_file(name);
+        let known = format == Self::Parquet || is_day || plain.ends_with(".txt") || plain.ends_with(".tsv");
+        let is_readme = name.to_ascii_uppercase().starts_with("README");
+        (known && !is_readme).then_some(format)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn urls_name_kind_bucket_and_key() {
+        let place = Place::parse("s3://ads/criteo/day_*.parquet").unwrap();
+        assert_eq!((place.kind.clone(), place.path.as_str()), (Kind::S3("ads".to_owned()), "criteo"));
+        let pattern = place.pattern.as_ref().unwrap();
+        assert!(pattern.is_match("criteo/day_3.parquet") && !pattern.is_match("criteo/x/day_3.parquet"));
+        assert_eq!(place.at().to_string(), "s3://ads/criteo/day_*.parquet");
+        assert_eq!(Place::parse("gs://b").unwrap().kind, Kind::Google("b".to_owned()));
+        let place = Place::parse("https://host:8080/a/b.parquet").unwrap();
+        assert_eq!(
+            (place.kind, place.path.as_str()),
+            (Kind::Http("https://host:8080".to_owned()), "a/b.parquet")
+        );
+        assert_eq!(Place::parse("file:///tmp/a%20b/").unwrap().path, "/tmp/a b");
+    }
+
+    #[test]
+    fn secrets_in_urls_are_refused_and_not_repeated() {
+        for text in
+            ["https://user:pass@host/a?token=geheim", "http://host/a?token=geheim", "s3://k:geheim@b/a"]
+        {
+            let error = Place::parse(text).unwrap_err().to_string();
+            assert!(!error.contains("geheim") && !error.contains("pass@"), "{error}");
+        }
+        assert!(Place::parse("ftp://host/a").unwrap_err().to_string().contains("schemes"));
+    }
+
+    #[test]
+    fn numbers_in_names_are_compared_as_numbers() {
+        let mut names = ["day_10", "day_9", "day_9.gz", "day_09", "day_", "a"];
+        names.sort_by(|a, b| natural_order(a, b));
+        assert_eq!(names, ["a", "day_", "day_9", "day_9.gz", "day_09", "day_10"]);
+    }
+
+    #[test]
+    fn listed_names_show_their_format() {
+        for name in
+            ["_SUCCESS", ".x.parquet", "d/_temporary/a.parquet", "README.txt", "dataset.toml", "a.csv"]
+        {
+            assert_eq!(Format::of_listed(name), None, "{name}");
+        }
+        assert_eq!(Format::of_listed("day_3"), Some(Format::Text(Packing::Plain)));
+        assert_eq!(Format::of_listed("x/day_3.gz"), Some(Format::Text(Packing::Gzip)));
+        assert_eq!(Format::of_listed("train.txt.zst"), Some(Format::Text(Packing::Zstd)));
+        assert_eq!(Format::of_listed("x/part-0.snappy.parquet"), Some(Format::Parquet));
+    }
+}

@@ -1,0 +1,9 @@
+//! Data sets of all formats and places, good and bad.
+
+#![expect(clippy::unwrap_used, reason = "a test that cannot go on must fail")]
+
+mod bad_input;
+mod formats;
+mod parquet;
+mod servers;
+mod support;
