@@ -6,17 +6,10 @@ mod list;
 mod prune;
 mod verify;
 
-use std::path::PathBuf;
-
 use anyhow::Result;
-use clap::{Args, Subcommand};
-use indicatif::BinaryBytes;
-use serde::Serialize;
+use clap::Subcommand;
 
-use libra_launch::arguments::clear;
-use libra_launch::document::write_json;
-use libra_launch::progress::Bars;
-use libra_launch::table::{paragraph, table};
+use crate::output::{Output, bytes, count};
 
 /// Lists, verifies, exports and prunes the checkpoints of a job
 ///
@@ -49,52 +42,4 @@ pub(crate) fn run(command: &Command) -> Result<()> {
         Command::Export(arguments) => export::run(arguments),
         Command::Prune(arguments) => prune::run(arguments),
     }
-}
-
-/// Destinations of the result.
-#[derive(Args, Debug)]
-struct Output {
-    /// Writes the result to this file, as JSON
-    #[arg(long, value_name = "FILE")]
-    json: Option<PathBuf>,
-    /// Prints nothing but errors
-    #[arg(long)]
-    quiet: bool,
-}
-
-impl Output {
-    fn bars(&self) -> Bars {
-        Bars::new(self.quiet)
-    }
-
-    /// Fails early if the file cannot be written.
-    fn begin(&self) -> Result<()> {
-        self.json.as_deref().map_or(Ok(()), clear)
-    }
-
-    /// Prints a sentence, on as many lines as it takes.
-    fn print(&self, text: &str) {
-        if !self.quiet {
-            println!("{}", paragraph(text));
-        }
-    }
-
-    fn print_table(&self, header: &[&str], numbers: &[usize], rows: impl IntoIterator<Item = Vec<String>>) {
-        if !self.quiet {
-            println!("{}", table(header, numbers, rows));
-        }
-    }
-
-    fn write(&self, content: &impl Serialize) -> Result<()> {
-        self.json.as_deref().map_or(Ok(()), |path| write_json(path, content))
-    }
-}
-
-fn bytes(count: u64) -> String {
-    BinaryBytes(count).to_string()
-}
-
-/// A count and its noun.
-fn count(number: u64, one: &str, many: &str) -> String {
-    format!("{} {}", libra_launch::report::group(number), if number == 1 { one } else { many })
 }

@@ -10,6 +10,7 @@
 //!  profile     ──▶ trains on a sample       ──▶ a plan;      plan show ──▶ what is in it
 //!  doctor      ──▶ facts of this machine and of a path ──▶ findings
 //!  top, job    ──▶ what a controller answers over HTTP ──▶ a screen, a summary; and commands to it
+//!  data        ──▶ files and objects    ──▶ what is in them, and data sets on disk
 //!  checkpoint  ──▶ what servers have written, while they run or not ──▶ tables, verdicts, plain files
 //! ```
 //!
@@ -23,6 +24,7 @@
 mod checkpoint;
 mod config_file;
 mod controller;
+mod data;
 mod doctor;
 mod environment;
 mod figures;
@@ -75,6 +77,8 @@ enum Command {
     Plan(plan::Command),
     #[command(subcommand)]
     Checkpoint(checkpoint::Command),
+    #[command(subcommand)]
+    Data(data::Command),
     /// Gathers a cluster, runs one job on it and prints its report
     Controller(controller::Arguments),
     /// Owns shards of the rows
@@ -117,6 +121,7 @@ fn main() -> ExitCode {
         Command::Profile(arguments) => profile::run(&arguments),
         Command::Plan(command) => plan::run(&command),
         Command::Checkpoint(command) => checkpoint::run(&command),
+        Command::Data(command) => data::run(&command),
         Command::Controller(arguments) => controller::run(&arguments),
         Command::Server(arguments) => member::run_server(&arguments),
         Command::Switch(arguments) => member::run_switch(&arguments),

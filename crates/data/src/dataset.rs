@@ -7,7 +7,7 @@ use std::sync::atomic::Ordering;
 use serde::{Deserialize, Serialize};
 
 use crate::columns::Columns;
-use crate::description::{Description, FILE_NAME, Keys};
+use crate::description::{Category, Description, FILE_NAME, Keys, Text};
 use crate::error::{At, DataError, Fault};
 use crate::hash::{splitmix64, text_id};
 use crate::parquet_file::{GroupReader, LeafType, ParquetFile, Role, leaf_types, read_footer, roles};
@@ -75,6 +75,30 @@ impl Schema {
     pub fn columns(&self) -> Columns {
         Columns::new(self.numbers.len(), self.categories.len())
     }
+}
+
+/// A column, without its rows.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct ColumnSummary {
+    /// Its name.
+    pub name: String,
+    /// Its role: `label`, `weight`, `time`, `number` or `category`.
+    pub role: &'static str,
+    /// Kind of its values, of numbers and categories.
+    pub kind: Option<ColumnKind>,
+    /// Missing values, if the files count them.
+    pub nulls: Option<u64>,
+    /// Compressed bytes, if the files have them by column.
+    pub bytes: Option<u64>,
+}
+
+/// Roles for a Parquet file without description.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Proposal {
+    /// All columns: names, and types in words.
+    pub columns: Vec<(String, String)>,
+    /// Roles that they could have, if one of them has a usual name of labels.
+    pub description: Option<Description>,
 }
 
 /// Rows that are read together.
@@ -247,17 +271,62 @@ impl DataSet {
         }))
     }
 
-    /// Types of the columns of a Parquet file, whether they have a role or not: name and type in words.
+    /// Returns the columns that have a role, with what is known of them without reading rows.
+    pub fn columns(&self) -> Vec<ColumnSummary> {
+        let roles = roles(&self.schema.description);
+        let summary = |(position, (name, role)): (usize, (String, Role))| {
+            let (role, kind) = match role {
+                Role::Label => ("label", None),
+                Role::Weight => ("weight", None),
+                Role::Time => ("time", None),
+                Role::Number(index) => ("number", Some(self.schema.numbers[index])),
+                Role::Category { index, .. } => ("category", Some(self.schema.categories[index])),
+            };
+            let mut summary = ColumnSummary { name, role, kind, nulls: Some(0), bytes: Some(0) };
+            for (_, content) in &self.files {
+                let found = match content {
+                    Content::Parquet(file) => file.column(position),
+                    Content::Text(..) => (None, None),
+                };
+                summary.nulls = summary.nulls.zip(found.0).map(|(sum, nulls)| sum + nulls);
+                summary.bytes = summary.bytes.zip(found.1).map(|(sum, bytes)| sum + bytes);
+            }
+            summary
+        };
+        roles.into_iter().enumerate().map(summary).collect()
+    }
+
+    /// Returns names and types of all columns of the first file, which is Parquet, and roles that they could have.
     ///
     /// # Errors
     /// The place or its first file cannot be read.
-    pub fn parquet_columns(place: &str, options: &Options) -> Result<Vec<(String, String)>, DataError> {
+    pub fn propose(place: &str, options: &Options) -> Result<Proposal, DataError> {
         let place = Place::parse(place)?;
         let store = options.store(&place)?;
         let listed = store.list(&place)?;
-        let metadata = read_footer(&*store.file(&listed[0].0)?)?;
-        Ok(leaf_types(&metadata).into_iter().map(|leaf| (leaf.name, leaf.text)).collect())
+        let types = leaf_types(&read_footer(&*store.file(&listed[0].0)?)?);
+        let columns = types.iter().map(|leaf| (leaf.name.clone(), leaf.text.clone())).collect();
+        Ok(Proposal { columns, description: propose(&types) })
     }
+}
+
+/// Roles that follow from names and types: the label by its name, numbers from fractions, categories from all others.
+fn propose(types: &[LeafType]) -> Option<Description> {
+    const LABELS: [&str; 6] = ["label", "click", "clicked", "target", "is_click", "y"];
+    let fits = |leaf: &&LeafType, role| leaf.check(role).is_ok();
+    let label = LABELS.iter().find_map(|name| types.iter().find(|leaf| leaf.name == *name))?;
+    let others = || types.iter().filter(|leaf| leaf.name != label.name);
+    let numbers = others().filter(|leaf| !leaf.is_integer() && fits(leaf, Role::Number(0)));
+    let category = Role::Category { index: 0, text: Text::Any, field: None };
+    let categories = others().filter(|leaf| fits(leaf, category));
+    Some(Description {
+        keys: Keys::Values,
+        label: label.name.clone(),
+        weight: None,
+        time: None,
+        numbers: numbers.map(|leaf| leaf.name.clone()).collect(),
+        categories: categories.map(|leaf| Category { name: leaf.name.clone(), text: Text::Any }).collect(),
+    })
 }
 
 /// The description beside the data.

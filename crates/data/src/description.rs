@@ -134,7 +134,7 @@ impl Description {
 
     /// Returns the text of a `dataset.toml`.
     pub fn to_toml(&self) -> String {
-        toml::to_string(self).expect("names and words are TOML")
+        toml::to_string_pretty(self).expect("names and words are TOML")
     }
 
     /// Names of all columns: label, weight, time, numbers, categories.

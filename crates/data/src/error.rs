@@ -109,6 +109,9 @@ pub enum Fault {
         /// The reason.
         reason: &'static str,
     },
+    /// A directory that is to be written has files.
+    #[error("the directory is not empty: a data set is written into an empty one")]
+    NotEmpty,
     /// The operating system refused.
     #[error("{doing} failed: {source}")]
     Io {

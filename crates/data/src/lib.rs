@@ -31,6 +31,7 @@
 
 #![forbid(unsafe_code)]
 
+mod check;
 mod columns;
 mod dataset;
 mod description;
@@ -46,8 +47,11 @@ mod store;
 mod text_file;
 mod write;
 
+pub use check::{CategoryFigures, Check, NumberFigures};
 pub use columns::{Columns, Ids};
-pub use dataset::{Chunk, ChunkReader, ColumnKind, Counts, DataSet, Options, Schema, Split};
+pub use dataset::{
+    Chunk, ChunkReader, ColumnKind, ColumnSummary, Counts, DataSet, Options, Proposal, Schema, Split,
+};
 pub use description::{Category, Description, FILE_NAME, Keys, Text};
 pub use error::{At, DataError, Fault, Row};
 pub use make::Make;

@@ -87,6 +87,14 @@ impl ParquetFile {
         Ok(Self { metadata, leaves, first_rows })
     }
 
+    /// Nulls, if all row groups count them, and compressed bytes of the column of a role.
+    pub(crate) fn column(&self, position: usize) -> (Option<u64>, Option<u64>) {
+        let leaf = self.leaves[position].0;
+        let groups = || self.metadata.row_groups().iter().map(|group| group.column(leaf));
+        let nulls = groups().map(|column| column.statistics().and_then(|found| found.null_count_opt())).sum();
+        (nulls, Some(groups().map(|column| column.byte_range().1).sum()))
+    }
+
     /// Types of the columns of the roles.
     pub(crate) fn types(&self) -> impl Iterator<Item = &LeafType> {
         self.leaves.iter().map(|(_, kind)| kind)

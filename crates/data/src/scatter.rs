@@ -3,7 +3,6 @@
 use std::fs;
 use std::path::Path;
 
-use crate::columns::Columns;
 use crate::dataset::{DataSet, Options, Schema};
 use crate::error::{At, DataError, Fault};
 use crate::hash::Random;
@@ -60,7 +59,8 @@ fn scatter(
     }
     let mut random = Random::new(seed);
     let mut batch = schema.columns();
-    let mut dealt: Vec<Columns> = writers.iter().map(|_| schema.columns()).collect();
+    let mut picked = schema.columns();
+    let mut dealt: Vec<Vec<u32>> = vec![Vec::new(); writers.len()];
     let mut done = 0;
     for chunk in set.chunks() {
         let mut reader = set.read(chunk)?;
@@ -69,13 +69,14 @@ fn scatter(
             if reader.read(BATCH, &mut batch)? == 0 {
                 break;
             }
-            for row in 0..batch.rows() {
-                let part = usize::try_from(random.below(parts)).expect("parts are in memory");
-                dealt[part].push_row(&batch, row);
+            for row in 0..u32::try_from(batch.rows()).expect("a small number") {
+                dealt[usize::try_from(random.below(parts)).expect("parts are in memory")].push(row);
             }
-            for (writer, columns) in writers.iter_mut().zip(&mut dealt) {
-                writer.write(columns)?;
-                columns.clear();
+            for (writer, rows) in writers.iter_mut().zip(&mut dealt) {
+                picked.clear();
+                picked.push_rows(&batch, rows);
+                writer.write(&picked)?;
+                rows.clear();
             }
             done += batch.rows() as u64;
             progress(done);

@@ -25,7 +25,7 @@ const SUCCESS: &str = "_SUCCESS";
 pub struct Output {
     /// Format of the files.
     pub format: OutputFormat,
-    /// Rows of a file but the last.
+    /// Rows of a file but the last; `u64::MAX` puts all into one.
     pub file_rows: u64,
     /// Rows of a row group.
     pub group_rows: usize,
@@ -36,7 +36,7 @@ pub struct Output {
 pub enum OutputFormat {
     /// Parquet with zstd: `part-00000.parquet`.
     Parquet,
-    /// Criteo's text as the terabyte has it: `day_0`.
+    /// Criteo's text: `day_0`, as the terabyte has it, or `train.txt`, as Kaggle has it, if all rows are in one file.
     Text,
     /// The same, packed: `day_0.gz`.
     Gzip,
@@ -76,8 +76,7 @@ impl Writer {
         fs::create_dir_all(directory).map_err(|error| at().error(Fault::io("creating", error)))?;
         let mut entries = fs::read_dir(directory).map_err(|error| at().error(Fault::io("listing", error)))?;
         if entries.next().is_some() {
-            let reason = "a data set is written into an empty directory, which this is not";
-            return Err(at().error(Fault::BadPlace { reason }));
+            return Err(at().error(Fault::NotEmpty));
         }
         if output.format != OutputFormat::Parquet {
             crate::text_file::TextColumns::new(&schema.description).map_err(|fault| at().error(fault))?;
@@ -130,11 +129,13 @@ impl Writer {
     fn open(&mut self) -> Result<Box<dyn FileWriter>, DataError> {
         let number = self.files;
         self.files += 1;
+        let text =
+            if self.output.file_rows == u64::MAX { "train.txt".to_owned() } else { format!("day_{number}") };
         let (name, packing) = match self.output.format {
             OutputFormat::Parquet => (format!("part-{number:05}.parquet"), None),
-            OutputFormat::Text => (format!("day_{number}"), Some(Packing::Plain)),
-            OutputFormat::Gzip => (format!("day_{number}.gz"), Some(Packing::Gzip)),
-            OutputFormat::Zstd => (format!("day_{number}.zst"), Some(Packing::Zstd)),
+            OutputFormat::Text => (text, Some(Packing::Plain)),
+            OutputFormat::Gzip => (format!("{text}.gz"), Some(Packing::Gzip)),
+            OutputFormat::Zstd => (format!("{text}.zst"), Some(Packing::Zstd)),
         };
         let path = self.directory.join(name);
         let at = At::file(path.to_string_lossy());

@@ -3,6 +3,7 @@
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on must fail")]
 
 mod checkpoints;
+mod data;
 mod doctor;
 #[path = "../../src/top/testing.rs"]
 mod documents;

@@ -52,15 +52,23 @@ pub(crate) fn read(file: &OpenFile) -> Result<ParquetMetaData, DataError> {
 /// A footer may promise what the file does not hold.
 fn check(file: &OpenFile, metadata: &ParquetMetaData) -> Result<(), DataError> {
     let size = file.info.bytes;
+    let mut rows = 0i64;
     for (number, group) in metadata.row_groups().iter().enumerate() {
         let at = || file.info.at().row_group(number);
-        if group.num_rows() < 0 {
-            return Err(at().error(Fault::Corrupt { reason: "a negative number of rows".to_owned() }));
-        }
+        let sum = rows.checked_add(group.num_rows()).filter(|_| group.num_rows() >= 0);
+        let Some(sum) = sum else {
+            let reason = format!("the row group has {} rows", group.num_rows());
+            return Err(at().error(Fault::Corrupt { reason }));
+        };
+        rows = sum;
         for column in group.columns() {
             let at = || at().column(column.column_path().string());
             if column.crypto_metadata().is_some() {
                 return Err(at().error(Fault::Encrypted));
+            }
+            if column.column_descr().max_rep_level() == 0 && column.num_values() != group.num_rows() {
+                let reason = format!("{} values for {} rows", column.num_values(), group.num_rows());
+                return Err(at().error(Fault::Corrupt { reason }));
             }
             let (offset, length) = (column.data_page_offset(), column.compressed_size());
             let first = column.dictionary_page_offset().unwrap_or(offset);

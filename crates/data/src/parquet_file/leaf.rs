@@ -27,8 +27,6 @@ pub(crate) struct LeafType {
     pub(crate) is_list: bool,
     max_def: i16,
     max_rep: i16,
-    /// Definition level from which on a list has an element.
-    element_def: i16,
     is_unsigned: bool,
     /// Annotations that change what the physical values mean, such as decimals.
     is_scaled: bool,
@@ -41,17 +39,13 @@ pub(crate) fn leaf_types(metadata: &ParquetMetaData) -> Vec<LeafType> {
         let column = schema.column(index);
         let parts = column.path().parts();
         let (max_def, max_rep) = (column.max_def_level(), column.max_rep_level());
-        let (mut def, mut element_def, mut depth) = (0, 0, parts.len());
+        // The name of a list is that of the group around its repeated field.
+        let mut depth = parts.len();
         let mut node = schema.root_schema();
         for (position, part) in parts.iter().enumerate() {
             let Some(child) = node.get_fields().iter().find(|field| field.name() == part) else { break };
-            match child.get_basic_info().repetition() {
-                Repetition::OPTIONAL => def += 1,
-                Repetition::REPEATED => {
-                    def += 1;
-                    (element_def, depth) = (def, depth.min(position.max(1)));
-                }
-                Repetition::REQUIRED => {}
+            if child.get_basic_info().repetition() == Repetition::REPEATED {
+                depth = depth.min(position.max(1));
             }
             if child.is_primitive() {
                 break;
@@ -82,7 +76,6 @@ pub(crate) fn leaf_types(metadata: &ParquetMetaData) -> Vec<LeafType> {
             is_list: max_rep > 0,
             max_def,
             max_rep,
-            element_def,
             is_unsigned,
             is_scaled,
         }
@@ -92,7 +85,7 @@ pub(crate) fn leaf_types(metadata: &ParquetMetaData) -> Vec<LeafType> {
 
 impl LeafType {
     /// Checks that values of this type can have a role.
-    pub(super) fn check(&self, role: Role) -> Result<(), Fault> {
+    pub(crate) fn check(&self, role: Role) -> Result<(), Fault> {
         use Physical::{BOOLEAN, BYTE_ARRAY, DOUBLE, FLOAT, INT32, INT64, INT96};
         let (types, expected): (&[Physical], _) = match role {
             Role::Label => (&[BOOLEAN, INT32, INT64, FLOAT, DOUBLE], "a number or truth value, not a list"),
@@ -380,7 +373,6 @@ fn lists<T: DataType>(
             }
             started += 1;
         }
-        debug_assert!(def >= kind.element_def || def < kind.max_def, "an element has a level of its list");
         if def == kind.max_def {
             let Some(value) = values.next() else { break };
             into.ids.push(id(value).map_err(|fault| (started - 1, Failure::Value(fault)))?);

@@ -216,7 +216,7 @@ fn is_transient(error: &Error) -> bool {
         return false;
     }
     let text = chain(error);
-    if [NOT_PARTIAL, REDIRECT, INSTANCE_METADATA].iter().any(|known| text.contains(known)) {
+    if [NOT_PARTIAL, REDIRECT].iter().chain(&MACHINE_CREDENTIALS).any(|known| text.contains(known)) {
         return false;
     }
     let status =
@@ -232,8 +232,9 @@ fn status(text: &str) -> Option<u16> {
 
 const NOT_PARTIAL: &str = "Received non-partial response";
 const REDIRECT: &str = "Received redirect without LOCATION";
-/// Path of the service that clouds have for the credentials of a machine: it is asked when the environment has none.
-const INSTANCE_METADATA: &str = "/latest/api/token";
+/// Parts of the URLs at which clouds have credentials for their machines: they are asked when the environment has none.
+const MACHINE_CREDENTIALS: [&str; 3] =
+    ["/latest/api/token", "metadata.google.internal", "/metadata/identity/oauth2/token"];
 
 /// The fault behind an error.
 fn refused(error: &Error, region: &str) -> Fault {
@@ -247,7 +248,7 @@ fn refused(error: &Error, region: &str) -> Fault {
     {
         return Fault::WrongRegion { region: region.to_owned() };
     }
-    if text.contains(INSTANCE_METADATA) || text.contains("metadata.google.internal") {
+    if MACHINE_CREDENTIALS.iter().any(|known| text.contains(known)) {
         return Fault::NoCredentials;
     }
     if [NOT_PARTIAL, "Range request not supported"].iter().any(|known| text.contains(known)) {
