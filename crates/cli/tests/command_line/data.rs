@@ -21,8 +21,7 @@ fn data(arguments: &[&str]) -> String {
 fn sets_are_made_converted_shuffled_and_checked() {
     let directory = TempDir::new().unwrap();
     let path = |name: &str| directory.path().join(name).to_str().unwrap().to_owned();
-    let [text, parquet, back, shuffled, json] =
-        ["text", "parquet", "back", "shuffled", "json"].map(|name| path(name));
+    let [text, parquet, back, shuffled, json] = ["text", "parquet", "back", "shuffled", "json"].map(path);
     let made = data(&["make", "--rows", "5000", "--format", "gzip", "--files", "3", "--to", &text]);
     assert!(made.contains("5,000 rows in"), "{made}");
     data(&["convert", &text, "--to", &parquet, "--group-rows", "500"]);
