@@ -58,6 +58,14 @@ impl<W: PushObserver> Parameters for Observed<'_, W> {
         self.parameters.wait_for_clocks(least)
     }
 
+    fn next_chunk(&mut self, chunks: u32, last: Option<u32>) -> Result<Option<u32>, ClientError> {
+        self.parameters.next_chunk(chunks, last)
+    }
+
+    fn finish_chunk(&mut self, chunk: u32, account: String) -> Result<(), ClientError> {
+        self.parameters.finish_chunk(chunk, account)
+    }
+
     fn note(&mut self, note: TrainingNote) {
         self.parameters.note(note);
     }

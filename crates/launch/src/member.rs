@@ -432,10 +432,13 @@ fn train(arguments: &WorkerArguments, bars: Bars, watch: &MemberWatch) -> Result
     arguments.member.drain_when_terminated(&drain, bars);
     let bar = bars.bar("train");
     let epochs = u64::from(task.config.epochs);
+    let shares = u64::from(worker.cluster().shares.max(1));
     let trained = work(worker, &task, workload, None, &mut |step| match step {
         Step::Trained(progress) => {
-            bar.set_length(progress.samples_total * epochs);
-            bar.set_position(u64::from(progress.epoch) * progress.samples_total + progress.samples);
+            // About: a worker trains what it gets.
+            let samples = progress.samples_total.div_ceil(shares);
+            bar.set_length(samples * epochs);
+            bar.set_position(u64::from(progress.epoch) * samples + progress.samples);
             bar.set_message(format!("loss {:.4} epoch {}/{epochs}", progress.loss, progress.epoch + 1));
         }
         Step::Evaluated { epoch, quality } => {

@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use anyhow::Result;
-use libra_models::Quality;
+use libra_models::{Measure, Quality};
 use libra_monitor::Totals;
 use libra_plan::{Plan, Summary};
 use libra_proto::{Outcome, Refusal, ServerStatistics, Sizes, SwitchStatistics, TagKind, WorkerStatistics};
@@ -13,7 +13,7 @@ use crate::document::write_json;
 use crate::event_log::{EventLog, Line};
 use crate::job::Job;
 use crate::table::{paragraph, summary, table};
-use crate::task::{Account, EpochAccount, Figure, size};
+use crate::task::{Account, EpochAccount, size};
 
 /// One epoch of all workers together.
 #[derive(Debug, Clone)]
@@ -21,7 +21,7 @@ struct Epoch {
     /// Number of workers with an account of it: of a worker that is lost there is none.
     workers: usize,
     loss: f64,
-    measures: Vec<Figure>,
+    measures: Vec<Measure>,
     seconds_train: f64,
     seconds_evaluate: f64,
 }
@@ -40,7 +40,7 @@ pub struct Report<'c> {
     /// Those of the packets that there were.
     tags: TagKind,
     seconds_total: f64,
-    baselines: Vec<Figure>,
+    baselines: Vec<Measure>,
 }
 
 impl Epoch {
@@ -51,7 +51,7 @@ impl Epoch {
             "seconds_train": self.seconds_train,
             "seconds_evaluate": self.seconds_evaluate,
         });
-        extend(&mut json, figures(&self.measures));
+        extend(&mut json, values(&self.measures));
         json
     }
 }
@@ -76,7 +76,7 @@ impl<'c> Report<'c> {
             refusals: outcome.refusals.clone(),
             tags: outcome.tags,
             seconds_total,
-            baselines: job.workload.baselines().iter().map(Figure::from).collect(),
+            baselines: job.workload.baselines(),
         };
         if report.workers.packets == 0 {
             report.tags = TagKind::Off;
@@ -186,7 +186,7 @@ impl<'c> Report<'c> {
             "configuration": configuration,
         });
         let measures = last.map_or(&[][..], |epoch| &epoch.measures);
-        extend(&mut json["quality"], figures(measures.iter().chain(&self.baselines)));
+        extend(&mut json["quality"], values(measures.iter().chain(&self.baselines)));
         let growth = &job.task.config.embeddings.growth;
         if growth.admission.is_some() {
             json["server"]["gradients_not_admitted"] = servers.gradients_not_admitted.into();
@@ -374,7 +374,7 @@ fn refusal_lines(refusals: &[Refusal], malformed: u64) -> Vec<Line> {
 fn aggregate<'a>(accounts: impl Iterator<Item = &'a EpochAccount>) -> Result<Option<Epoch>> {
     let mut workers = 0;
     let mut quality: Option<Quality> = None;
-    let mut findings: Vec<Figure> = Vec::new();
+    let mut findings: Vec<Measure> = Vec::new();
     let (mut samples, mut loss, mut train, mut evaluate) = (0, 0.0, 0.0f64, 0.0f64);
     for account in accounts {
         workers += 1;
@@ -398,15 +398,15 @@ fn aggregate<'a>(accounts: impl Iterator<Item = &'a EpochAccount>) -> Result<Opt
     Ok(quality.map(|quality| Epoch {
         workers,
         loss: loss / (samples as f64).max(1.0),
-        measures: quality.measures().iter().map(Figure::from).chain(findings).collect(),
+        measures: [quality.measures(), findings].concat(),
         seconds_train: train,
         seconds_evaluate: evaluate,
     }))
 }
 
-/// Figures by their names for machines.
-fn figures<'a>(figures: impl IntoIterator<Item = &'a Figure>) -> Map<String, Value> {
-    figures.into_iter().map(|figure| (figure.key.clone(), figure.value.into())).collect()
+/// Measures by their names for machines.
+fn values<'a>(measures: impl IntoIterator<Item = &'a Measure>) -> Map<String, Value> {
+    measures.into_iter().map(|measure| (measure.key.to_string(), measure.value.into())).collect()
 }
 
 fn extend(json: &mut Value, fields: Map<String, Value>) {

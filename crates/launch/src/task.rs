@@ -58,23 +58,6 @@ pub fn size(workload: &dyn Workload) -> String {
     parts.collect::<Vec<_>>().join(", ")
 }
 
-/// A [`Measure`] on its way to the controller.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Figure {
-    /// Its key in reports.
-    pub key: String,
-    /// Its name for a person.
-    pub name: String,
-    /// Its value.
-    pub value: f64,
-}
-
-impl From<&Measure> for Figure {
-    fn from(measure: &Measure) -> Self {
-        Self { key: measure.key.to_owned(), name: measure.name.to_owned(), value: measure.value }
-    }
-}
-
 /// Account of one worker of one epoch.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct EpochAccount {
@@ -85,7 +68,7 @@ pub struct EpochAccount {
     /// The quality of the model at the end of the epoch.
     pub quality: Quality,
     /// Other measurements of the evaluation.
-    pub findings: Vec<Figure>,
+    pub findings: Vec<Measure>,
     /// From the barrier before the epoch to the last push being visible.
     pub train_seconds: f64,
     /// Time of the evaluation in seconds.

@@ -5,11 +5,11 @@ use std::time::Instant;
 
 use anyhow::Result;
 use libra_client::{NodeError, Observed, Parameters, PushObserver, TrainingNote, Worker};
-use libra_models::{Partition, Progress, Quality, Workload};
+use libra_models::{Evaluation, Progress, Quality, Workload};
 
 use crate::event_log::milliseconds;
 use crate::exit::is_drained;
-use crate::task::{Account, EpochAccount, Figure, Task};
+use crate::task::{Account, EpochAccount, Task};
 
 /// Progress of a worker.
 pub enum Step {
@@ -53,14 +53,17 @@ fn train(
     mut observer: Option<&mut dyn PushObserver>,
     watch: &mut dyn FnMut(Step),
 ) -> Result<Account> {
-    let (number, workers) = (usize::from(worker.share()), usize::from(worker.cluster().shares));
+    let shares = worker.cluster().shares;
+    let chunks = workload.chunks(shares);
     worker.note(TrainingNote::Reads);
-    let mut training = workload.training(Partition::of(number, workers))?;
+    let mut training = workload.training(1.0)?;
     worker.note(TrainingNote::Computes);
     let mut epochs = Vec::new();
     let (first_epoch, barriers) = entry(worker.next_barrier(), task.config.epochs);
     let epochs_left = u64::from(task.config.epochs - first_epoch);
-    worker.note(TrainingNote::Plans { samples: epochs_left * training.samples_per_epoch() });
+    // About: a worker trains what it gets.
+    let samples = training.samples_per_epoch().div_ceil(u64::from(shares.max(1)));
+    worker.note(TrainingNote::Plans { samples: epochs_left * samples });
     for _ in 0..barriers {
         worker.barrier()?;
     }
@@ -68,19 +71,22 @@ fn train(
         let started = Instant::now();
         let progress = &mut |progress| watch(Step::Trained(progress));
         let report = match &mut observer {
-            Some(observer) => training.train_epoch(&mut Observed::new(worker, observer), epoch, progress)?,
-            None => training.train_epoch(worker, epoch, progress)?,
+            Some(observer) => {
+                let mut observed = Observed::new(worker, observer);
+                training.train_epoch(&mut observed, epoch, chunks.training, progress)?
+            }
+            None => training.train_epoch(worker, epoch, chunks.training, progress)?,
         };
         // Evaluation must see the pushes of all workers, and none of the next epoch.
         worker.barrier()?;
         let trained = Instant::now();
-        let quality = training.evaluate(worker)?;
+        let Evaluation { quality, findings } = training.evaluate(worker, epoch, chunks.evaluation)?;
         worker.barrier()?;
         epochs.push(EpochAccount {
             samples: report.samples,
             loss: report.loss * report.samples as f64,
             quality: quality.clone(),
-            findings: training.findings().iter().map(Figure::from).collect(),
+            findings,
             train_seconds: (trained - started).as_secs_f64(),
             evaluate_seconds: trained.elapsed().as_secs_f64(),
         });

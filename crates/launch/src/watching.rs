@@ -286,7 +286,7 @@ pub fn report_server(events: Option<&EventSender>, event: &ServerEvent) {
 pub fn report_quality(events: Option<&EventSender>, worker: Peer, epoch: u32, quality: &Quality) {
     if let Some(events) = events {
         let measures = quality.measures();
-        let quality = measures.iter().map(|measure| (measure.key.to_owned(), measure.value)).collect();
+        let quality = measures.iter().map(|measure| (measure.key.to_string(), measure.value)).collect();
         events.send(Some(worker), Event::EpochEvaluated { epoch, quality });
     }
 }

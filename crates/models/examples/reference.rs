@@ -13,9 +13,9 @@ use std::{
 };
 
 use libra_client::{LocalParameters, Optimizer, Store, UpdateRule};
-use libra_models::{Measure, ModelConfig, ModelKind, Partition, TrainConfig, open};
+use libra_models::{Chunks, Measure, ModelConfig, ModelKind, TrainConfig, open};
 
-const USAGE: &str = "settings (name=value): model=gmf|mlp|neumf|deeplight (first) data=synthetic|PATH epochs=N batch=N seed=1 \
+const USAGE: &str = "settings (name=value): model=gmf|mlp|neumf|deeplight (first) data=synthetic|PATH epochs=N batch=N seed=1 chunks=N (of an epoch) \
                      optimizer=adam|adamw|adagrad|sgd rate=RATE layer_rate=RATE decay=0 layer_decay=0 sum=1 (pushes whose sum is one \
                      update); of gmf, mlp, neumf: factors=8 negatives=4 deviation=0.01; of deeplight: width=N hidden=N,N \
                      min_count=N test=0.2 dropout=SHARE deviation=DEVIATION prune=SHARE prune_warmup=EPOCHS prune_interval=STEPS";
@@ -23,26 +23,29 @@ const USAGE: &str = "settings (name=value): model=gmf|mlp|neumf|deeplight (first
 struct Settings {
     data: String,
     sum: usize,
+    chunks: Option<u32>,
     config: TrainConfig,
 }
 
 fn main() -> Result<(), Box<dyn Error>> {
-    let Settings { data, sum, config } = settings()?;
+    let Settings { data, sum, chunks, config } = settings()?;
     let workload = open(&config, &data)?;
     let size: Vec<String> =
         workload.size().iter().map(|(count, of_what)| format!("{count} {of_what}")).collect();
     println!("{}: {}", workload.data(), size.join(", "));
     println!("without a model: {}", line(&workload.baselines()));
-    println!("{config:?}, {sum} pushes an update");
+    let Chunks { training: usual, evaluation } = workload.chunks(1);
+    let chunks = chunks.unwrap_or(usual);
+    let mut training = workload.clone().training(1.0)?;
+    println!("{config:?}, {sum} pushes an update, {chunks} chunks an epoch");
 
-    let mut training = workload.clone().training(Partition::WHOLE)?;
     let store = Store::new(workload.tables(), config.seed)?;
     let mut parameters = LocalParameters::with_pushes_per_update(store, sum);
     let watched = std::io::stderr().is_terminal();
     for epoch in 0..config.epochs {
         let (start, processor_start) = (Instant::now(), processor_seconds());
         let mut batches = 0u32;
-        let report = training.train_epoch(&mut parameters, epoch, &mut |progress| {
+        let report = training.train_epoch(&mut parameters, epoch, chunks, &mut |progress| {
             batches += 1;
             if watched && batches.is_multiple_of(100) {
                 let share = 100.0 * progress.samples as f64 / progress.samples_total as f64;
@@ -53,12 +56,12 @@ fn main() -> Result<(), Box<dyn Error>> {
         })?;
         let seconds = start.elapsed().as_secs_f64();
         let processor = processor_seconds() - processor_start;
-        let quality = training.evaluate(&mut parameters)?;
+        let evaluated = training.evaluate(&mut parameters, epoch, evaluation)?;
         println!(
             "\repoch {:3}  loss {:7.5}  {}  {seconds:.2} s  {:.0} samples/s  processor {:.3} ms/batch",
             epoch + 1,
             report.loss,
-            line(&[quality.measures(), training.findings()].concat()),
+            line(&[evaluated.quality.measures(), evaluated.findings].concat()),
             report.samples as f64 / seconds,
             processor * 1e3 / report.batches as f64
         );
@@ -93,7 +96,7 @@ fn rule(name: &str, rate: f32, weight_decay: f32) -> Result<UpdateRule, String> 
 
 fn settings() -> Result<Settings, Box<dyn Error>> {
     let mut config = ModelKind::Neumf.config();
-    let (mut data, mut sum) = ("synthetic".to_owned(), 1);
+    let (mut data, mut sum, mut chunks) = ("synthetic".to_owned(), 1, None);
     let (mut optimizer, mut rate, mut layer_rate) = ("adam".to_owned(), None, None);
     let (mut decay, mut layer_decay) = (None, None);
     for argument in std::env::args().skip(1) {
@@ -102,6 +105,7 @@ fn settings() -> Result<Settings, Box<dyn Error>> {
             "model" => config = ModelKind::from_str(value)?.config(),
             "data" => data = value.to_owned(),
             "sum" => sum = value.parse()?,
+            "chunks" => chunks = Some(value.parse()?),
             "optimizer" => optimizer = value.to_owned(),
             "rate" => rate = Some(value.parse()?),
             "layer_rate" => layer_rate = Some(value.parse()?),
@@ -119,7 +123,7 @@ fn settings() -> Result<Settings, Box<dyn Error>> {
     }
     config.embeddings.weight_decay = decay.unwrap_or(config.embeddings.weight_decay);
     config.layers.weight_decay = layer_decay.unwrap_or(config.layers.weight_decay);
-    Ok(Settings { data, sum, config })
+    Ok(Settings { data, sum, chunks, config })
 }
 
 /// A setting of the model itself.

@@ -9,7 +9,6 @@ mod shuffle;
 use std::sync::Arc;
 
 use libra_client::{Parameters, TableSpec, Widths};
-use rand::{SeedableRng, rngs::SmallRng};
 use serde::{Deserialize, Serialize};
 
 use data::{Cursor, Row};
@@ -20,8 +19,10 @@ use prune::Pruning;
 use shuffle::Shuffle;
 
 use crate::{
-    Learner, Measure, Partition, Quality, TrainConfig, TrainError, Training, Workload,
+    Chunk, Chunks, Learner, Measure, Quality, TrainConfig, TrainError, Training, Workload,
     config::ConfigError,
+    learner::chunks_of,
+    order::random_at,
     quality::Clicks,
     rows::DistinctRows,
     trainer::{Trainer, read_rows},
@@ -174,14 +175,22 @@ impl Workload for DeepLight {
         let clicks = self.dataset.test.clicks as f64 / self.dataset.test.rows as f64;
         let loss = -(clicks * rate.ln() + (1.0 - clicks) * (1.0 - rate).ln());
         vec![
-            Measure { key: "auc_of_chance", name: "chance", value: 0.5 },
-            Measure { key: "log_loss_of_mean", name: "log loss of the mean click rate", value: loss },
+            Measure::new("auc_of_chance", "chance", 0.5),
+            Measure::new("log_loss_of_mean", "log loss of the mean click rate", loss),
         ]
     }
 
-    fn training(self: Arc<Self>, partition: Partition) -> Result<Box<dyn Training>, TrainError> {
+    fn chunks(&self, workers: u16) -> Chunks {
+        let batch = self.config.batch as u64;
+        Chunks {
+            training: chunks_of(self.samples_per_epoch(), batch, workers, 64),
+            evaluation: chunks_of(self.dataset.test.rows as u64, batch, workers, 16),
+        }
+    }
+
+    fn training(self: Arc<Self>, sample: f64) -> Result<Box<dyn Training>, TrainError> {
         let tables = self.model.tables();
-        Ok(Box::new(Trainer::new(DeepLightLearner::new(&self, partition)?, &tables, self.config.mode)))
+        Ok(Box::new(Trainer::new(DeepLightLearner::new(&self, sample)?, &tables, self.config.mode)))
     }
 }
 
@@ -189,56 +198,66 @@ impl Workload for DeepLight {
 struct DeepLightLearner {
     dataset: Arc<Dataset>,
     model: Model,
-    partition: Partition,
+    widths: Widths,
     batch: usize,
-    seed: u64,
     shuffle: Shuffle,
+    /// The next batch.
+    next: Place,
     network: Network,
     pruning: Pruning,
     distinct: DistinctRows,
-    /// Source of randomness of dropout.
-    random: SmallRng,
-    row: Row,
+}
+
+/// Place of a batch: its number in the epoch, and in its chunk.
+#[derive(Debug, Clone, Copy, Default)]
+struct Place {
+    in_epoch: u64,
+    in_chunk: u64,
+}
+
+/// The samples of a step.
+#[derive(Default)]
+struct Batch {
+    place: Place,
+    samples: Samples,
 }
 
 impl DeepLightLearner {
-    fn new(workload: &DeepLight, partition: Partition) -> Result<Self, TrainError> {
-        partition.check()?;
+    fn new(workload: &DeepLight, sample: f64) -> Result<Self, TrainError> {
         let DeepLight { settings, config, dataset, model } = workload;
-        let shuffle = Shuffle::new(dataset, partition, config.seed)?;
-        let batches = |rows: usize| rows.div_ceil(config.batch) as u64;
-        let own = batches(shuffle.rows());
-        let all = if partition.workers == 1 { own } else { batches(dataset.train.rows) };
+        let shuffle = Shuffle::new(dataset, sample, config.seed)?;
+        let batches = shuffle.rows().div_ceil(config.batch) as u64;
         Ok(Self {
-            pruning: Pruning::new(&settings.prune, model, all, own),
+            pruning: Pruning::new(&settings.prune, model, batches),
+            widths: Widths::new(&model.tables()),
             network: Network::new(model),
             distinct: DistinctRows::new(model.features() as usize),
             dataset: dataset.clone(),
             model: model.clone(),
-            partition,
             batch: config.batch,
-            seed: config.seed,
             shuffle,
-            random: SmallRng::seed_from_u64(config.seed),
-            row: Row::default(),
+            next: Place::default(),
         })
-    }
-
-    /// Adds `self.row` to the samples, and its features to `keys`.
-    fn add_row(&mut self, samples: &mut Samples, keys: &mut Vec<u64>) {
-        let Self { distinct, row, .. } = self;
-        let features = row.parameters.iter().map(|&feature| distinct.index(u64::from(feature), keys));
-        samples.push(features, row.clicked);
     }
 }
 
-impl Learner for DeepLightLearner {
-    type Batch = Samples;
+/// Adds a row to the samples, and its features to `keys`.
+fn add_row(row: &Row, distinct: &mut DistinctRows, samples: &mut Samples, keys: &mut Vec<u64>) {
+    let features = row.parameters.iter().map(|&feature| distinct.index(u64::from(feature), keys));
+    samples.push(features, row.clicked);
+}
 
-    fn start_epoch(&mut self, epoch: u32) -> Result<(), TrainError> {
-        let drawn = u64::from(epoch) << 32 ^ self.partition.worker as u64;
-        self.random = SmallRng::seed_from_u64(self.seed ^ drawn ^ 0xd20b_0d20_b0d2_0b0d);
-        Ok(self.shuffle.start_epoch(epoch)?)
+impl Learner for DeepLightLearner {
+    type Batch = Batch;
+
+    fn start_epoch(&mut self, epoch: u32) {
+        self.shuffle.start_epoch(epoch);
+    }
+
+    fn start_chunk(&mut self, chunk: Chunk) -> Result<(), TrainError> {
+        let rows = chunk.samples(self.samples_per_epoch(), self.batch);
+        self.next = Place { in_epoch: rows.start / self.batch as u64, in_chunk: 0 };
+        Ok(self.shuffle.start_chunk(rows)?)
     }
 
     fn before_epoch(&mut self, epoch: u32, parameters: &mut dyn Parameters) -> Result<(), TrainError> {
@@ -249,53 +268,74 @@ impl Learner for DeepLightLearner {
         self.shuffle.rows() as u64
     }
 
-    fn next_batch(&mut self, samples: &mut Samples, keys: &mut Vec<u64>) -> Result<usize, TrainError> {
+    fn next_batch(&mut self, batch: &mut Batch, keys: &mut Vec<u64>) -> Result<usize, TrainError> {
+        let Batch { place, samples } = batch;
+        *place = self.next;
         samples.clear();
         self.distinct.start();
-        while samples.len() < self.batch && self.shuffle.next(&mut self.row)? {
-            self.add_row(samples, keys);
+        while samples.len() < self.batch
+            && let Some(row) = self.shuffle.next()
+        {
+            add_row(row, &mut self.distinct, samples, keys);
         }
         if samples.len() > 0 {
             keys.extend(self.model.layer_keys());
+            self.next.in_epoch += 1;
+            self.next.in_chunk += 1;
         }
         Ok(samples.len())
     }
 
     fn step(
         &mut self,
-        samples: &Samples,
+        Batch { place, samples }: &Batch,
         values: &[f32],
         gradients: &mut Vec<f32>,
     ) -> Result<f64, TrainError> {
         let layers = &values[values.len() - self.model.layer_values()..];
-        self.pruning.step(layers, &mut self.network.limits);
-        Ok(self.network.step(values, samples, &mut self.random, gradients))
+        self.pruning.step(*place, layers, &mut self.network.limits);
+        // The order of the rows is drawn from the seed of the epoch itself.
+        let dropout_seed = self.shuffle.epoch_seed() ^ 0xd20b_0d20_b0d2_0b0d;
+        let mut random = random_at(dropout_seed, place.in_epoch);
+        Ok(self.network.step(values, samples, &mut random, gradients))
     }
 
-    /// A pruned model is tested as it is after its last step.
-    fn evaluate(&mut self, parameters: &mut dyn Parameters) -> Result<Quality, TrainError> {
-        let widths = Widths::new(&self.model.tables());
-        let layers = read_rows(parameters, &widths, &self.model.layer_keys().collect::<Vec<u64>>())?;
-        self.pruning.evaluate(parameters, &layers, &mut self.network.limits)?;
-        self.network.load_layers(&layers);
+    fn quality_of_nothing(&self) -> Quality {
+        Quality::Clicks(Clicks::default())
+    }
 
+    /// A pruned model is tested as it is after the last step of the epoch.
+    fn start_evaluation(
+        &mut self,
+        epoch: u32,
+        parameters: &mut dyn Parameters,
+    ) -> Result<Vec<Measure>, TrainError> {
+        let keys: Vec<u64> = self.model.layer_keys().collect();
+        let layers = read_rows(parameters, &self.widths, &keys)?;
+        let findings = self.pruning.evaluate(epoch, parameters, &layers, &mut self.network.limits)?;
+        self.network.load_layers(&layers);
+        Ok(findings)
+    }
+
+    fn evaluate(&mut self, chunk: Chunk, parameters: &mut dyn Parameters) -> Result<Quality, TrainError> {
         let all = self.dataset.test_rows();
-        let own = self.partition.range(all.len());
-        let mut number = all.start + own.start;
-        let mut cursor = Cursor::new(&self.dataset, number..all.start + own.end)?;
+        let rows = chunk.places(all.len());
+        let mut number = all.start + rows.start;
+        let mut cursor = Cursor::new(&self.dataset, number..all.start + rows.end)?;
         let mut quality = Clicks::default();
         let (mut samples, mut keys, mut logits) = (Samples::default(), Vec::new(), Vec::new());
+        let mut row = Row::default();
         loop {
             samples.clear();
             keys.clear();
             self.distinct.start();
-            while samples.len() < SCORED_ROWS && cursor.read(&mut self.row, |_| true)? {
-                self.add_row(&mut samples, &mut keys);
+            while samples.len() < SCORED_ROWS && cursor.read(&mut row, |_| true)? {
+                add_row(&row, &mut self.distinct, &mut samples, &mut keys);
             }
             if samples.len() == 0 {
                 return Ok(Quality::Clicks(quality));
             }
-            let rows = read_rows(parameters, &widths, &keys)?;
+            let rows = read_rows(parameters, &self.widths, &keys)?;
             self.network.score(&rows, &samples, &mut logits);
             if let Some(place) = logits.iter().position(|logit| !logit.is_finite()) {
                 let what = format!("row {} of the log", number + place + 1);
@@ -304,10 +344,6 @@ impl Learner for DeepLightLearner {
             quality.add(&Clicks::of(&logits, samples.clicked()));
             number += samples.len();
         }
-    }
-
-    fn findings(&self) -> Vec<Measure> {
-        self.pruning.found().to_vec()
     }
 }
 

@@ -6,56 +6,69 @@ use libra_client::{Parameters, TableSpec};
 
 use crate::{Measure, Quality, TrainError, Training};
 
-/// Part of a data set that one worker trains on.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Partition {
-    /// This worker, below `workers`.
-    pub worker: usize,
-    /// All workers.
-    pub workers: usize,
-    /// Partition of the training data that all workers together train on, drawn by the seed: above 0, at most 1.
-    pub sample: f64,
+/// Most samples of a chunk.
+pub const CHUNK_SAMPLES_MAX: u64 = 1 << 16;
+
+/// A part of a phase of training that one worker does at a time: `number` of `chunks` parts of the samples of an epoch, or of the test data.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Chunk {
+    /// This one, below `chunks`.
+    pub number: u32,
+    /// All of the phase.
+    pub chunks: u32,
 }
 
-impl Partition {
-    /// Everything, for a single worker.
-    pub const WHOLE: Self = Self { worker: 0, workers: 1, sample: 1.0 };
+impl Chunk {
+    /// Everything, as a single chunk.
+    pub const WHOLE: Self = Self { number: 0, chunks: 1 };
 
-    /// The share of worker `worker` of `workers` of all data.
-    pub fn of(worker: usize, workers: usize) -> Self {
-        Self { worker, workers, ..Self::WHOLE }
-    }
-
-    /// Fails if there is no such share.
-    ///
-    /// # Errors
-    /// [`TrainError::Worker`] or [`TrainError::Sample`].
-    pub fn check(&self) -> Result<(), TrainError> {
-        let Self { worker, workers, sample } = *self;
-        if worker >= workers {
-            return Err(TrainError::Worker { worker, workers });
-        }
-        if !(sample > 0.0 && sample <= 1.0) {
-            return Err(TrainError::Sample { sample });
-        }
-        Ok(())
-    }
-
-    /// Returns the range of `count` things that are this worker's, if each worker gets a run of neighbours.
-    pub fn range(&self, count: usize) -> Range<usize> {
-        let Range { start, end } = self.range_of(count as u64);
-        let place = |at: u64| usize::try_from(at).expect("at most the count");
-        place(start)..place(end)
-    }
-
-    /// The same where things are counted with 64 bits.
-    pub fn range_of(&self, count: u64) -> Range<u64> {
-        let bound = |worker: usize| {
-            let bound = u128::from(count) * worker as u128 / self.workers as u128;
+    /// Returns the range of `count` things in a row that belongs to this chunk.
+    pub fn range(self, count: u64) -> Range<u64> {
+        let bound = |number: u32| {
+            let bound = u128::from(count) * u128::from(number) / u128::from(self.chunks);
             u64::try_from(bound).expect("at most the count")
         };
-        bound(self.worker)..bound(self.worker + 1)
+        bound(self.number)..bound(self.number + 1)
     }
+
+    /// Returns the range of a slice of so many things that belongs to this chunk.
+    pub(crate) fn places(self, count: usize) -> Range<usize> {
+        places(self.range(count as u64))
+    }
+
+    /// Returns the range of the samples of an epoch that belongs to this chunk: a run of whole batches, so that only the last batch of an epoch is short.
+    pub fn samples(self, samples: u64, batch: usize) -> Range<u64> {
+        let batch = batch as u64;
+        let batches = self.range(samples.div_ceil(batch));
+        let bound = |batches: u64| (batches * batch).min(samples);
+        bound(batches.start)..bound(batches.end)
+    }
+}
+
+/// The same range of something that is in memory.
+pub(crate) fn places(range: Range<u64>) -> Range<usize> {
+    let place = |at: u64| usize::try_from(at).expect("it is in memory");
+    place(range.start)..place(range.end)
+}
+
+/// Numbers of chunks of a job.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Chunks {
+    /// Chunks of the training of an epoch.
+    pub training: u32,
+    /// Chunks of its evaluation.
+    pub evaluation: u32,
+}
+
+/// Returns the number of chunks for `count` things that come in units, such as samples in batches: `per_worker` for each worker, more if one had over
+/// [`CHUNK_SAMPLES_MAX`] things otherwise, and no more than there are units.
+pub(crate) fn chunks_of(count: u64, unit: u64, workers: u16, per_worker: u32) -> u32 {
+    let units = count.div_ceil(unit).max(1);
+    // Chunks differ by one unit at most.
+    let units_max = (CHUNK_SAMPLES_MAX / unit).max(1);
+    let wanted = u64::from(workers) * u64::from(per_worker);
+    let chunks = wanted.max(units.div_ceil(units_max)).min(units);
+    u32::try_from(chunks).unwrap_or(u32::MAX)
 }
 
 /// A model and its data: what a job trains. The workers of a process share one.
@@ -84,11 +97,14 @@ pub trait Workload: Send + Sync {
     /// Returns the quality of baselines without a model, which training has to beat.
     fn baselines(&self) -> Vec<Measure>;
 
-    /// The training of one worker.
+    /// Returns the numbers of chunks for a job of so many workers: many enough that a slow worker does not hold up the others for long.
+    fn chunks(&self, workers: u16) -> Chunks;
+
+    /// The training of one worker, on a part `sample` of the training data that the seed draws: above 0, at most 1, which is all of them.
     ///
     /// # Errors
-    /// There is no such share, or data or settings cannot be used.
-    fn training(self: Arc<Self>, partition: Partition) -> Result<Box<dyn Training>, TrainError>;
+    /// There is no such part, or data or settings cannot be used.
+    fn training(self: Arc<Self>, sample: f64) -> Result<Box<dyn Training>, TrainError>;
 }
 
 /// A model at one worker: deals batches, and computes.
@@ -96,11 +112,14 @@ pub trait Learner {
     /// Samples of a step, between being dealt and being computed.
     type Batch: Default;
 
-    /// Shuffles for an epoch and goes to its start. What is dealt follows from the number of the epoch, not from what was dealt before.
+    /// Goes to an epoch, which decides the order of the samples. What is dealt follows from the numbers of epoch and chunk, not from what was dealt before.
+    fn start_epoch(&mut self, epoch: u32);
+
+    /// Goes to the start of a chunk of the epoch. The last batch of the chunk before may not have been computed yet.
     ///
     /// # Errors
     /// The data cannot be read.
-    fn start_epoch(&mut self, epoch: u32) -> Result<(), TrainError>;
+    fn start_chunk(&mut self, chunk: Chunk) -> Result<(), TrainError>;
 
     /// Called after [`Self::start_epoch`], before the first batch is dealt: for a model that has to see parameters beyond those of its batches.
     ///
@@ -110,17 +129,17 @@ pub trait Learner {
         Ok(())
     }
 
-    /// Samples that this worker trains on in an epoch.
+    /// Samples of an epoch, of all workers together.
     fn samples_per_epoch(&self) -> u64;
 
     /// Replaces `batch` by the next samples, and `keys`, which is empty, by the rows that it takes: each once, and those of layers as well.
-    /// Returns how many samples there are; none at the end of the epoch.
+    /// Returns how many samples there are; none at the end of the chunk.
     ///
     /// # Errors
     /// The data cannot be read.
     fn next_batch(&mut self, batch: &mut Self::Batch, keys: &mut Vec<u64>) -> Result<usize, TrainError>;
 
-    /// The mean loss of a batch. `values` holds its rows in the order of their keys; `gradients` is replaced by the gradients of the mean, laid out
+    /// The mean loss of a batch. Batches are computed in the order in which they are dealt. `values` holds its rows in the order of their keys; `gradients` is replaced by the gradients of the mean, laid out
     /// like them.
     ///
     /// # Errors
@@ -132,14 +151,67 @@ pub trait Learner {
         gradients: &mut Vec<f32>,
     ) -> Result<f64, TrainError>;
 
-    /// Measures the current parameters on this worker's part of the test data.
+    /// Returns the quality on no test data, to which that on some can be added.
+    fn quality_of_nothing(&self) -> Quality;
+
+    /// Called before the first chunk of an evaluation after an epoch: reads what all chunks need. Returns findings beside the quality, about the whole model; most
+    /// models have none.
+    ///
+    /// # Errors
+    /// The parameter server failed.
+    fn start_evaluation(
+        &mut self,
+        epoch: u32,
+        parameters: &mut dyn Parameters,
+    ) -> Result<Vec<Measure>, TrainError>;
+
+    /// Measures the current parameters on a chunk of the test data.
     ///
     /// # Errors
     /// The parameter server failed, or a score is not a number.
-    fn evaluate(&mut self, parameters: &mut dyn Parameters) -> Result<Quality, TrainError>;
+    fn evaluate(&mut self, chunk: Chunk, parameters: &mut dyn Parameters) -> Result<Quality, TrainError>;
+}
 
-    /// Returns findings of the last evaluation beside the quality, about the whole model, not this worker's part. Most models have none.
-    fn findings(&self) -> Vec<Measure> {
-        Vec::new()
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn chunks_are_runs_of_whole_batches() {
+        for (samples, batch, chunks) in [(1, 1, 1), (1000, 64, 13), (10, 64, 5), (6400, 64, 100), (77, 8, 3)]
+        {
+            let mut end = 0;
+            for number in 0..chunks {
+                let range = Chunk { number, chunks }.samples(samples, batch);
+                assert_eq!(
+                    (range.start, range.start.is_multiple_of(batch as u64) || range.is_empty()),
+                    (end, true)
+                );
+                end = range.end;
+            }
+            assert_eq!(end, samples);
+        }
+        assert_eq!(Chunk::WHOLE.samples(1000, 64), 0..1000);
+        assert_eq!(Chunk { number: 3, chunks: 4 }.range(u64::MAX).end, u64::MAX);
+    }
+
+    #[test]
+    fn chunks_are_many_but_not_empty() {
+        // 64 a worker; at most one a batch; none too large.
+        assert_eq!(chunks_of(5_000_000, 1024, 2, 64), 128);
+        assert_eq!(
+            [chunks_of(8000, 256, 2, 64), chunks_of(1, 256, 2, 64), chunks_of(0, 1, 1, 64)],
+            [32, 1, 1]
+        );
+        for (samples, batch) in
+            [(100_000_000, 1024), (100_000_000, 1000), (65_537, 65_536), (1 << 40, 1 << 20)]
+        {
+            let chunks = chunks_of(samples, batch, 1, 64);
+            let of = |number| Chunk { number, chunks }.samples(samples, usize::try_from(batch).unwrap());
+            let largest = [0, 1, chunks / 2, chunks - 1].map(|number| of(number).end - of(number).start);
+            assert!(
+                largest.into_iter().all(|samples| samples > 0 && samples <= CHUNK_SAMPLES_MAX.max(batch))
+            );
+        }
     }
 }

@@ -12,7 +12,8 @@
 //! ([`LocalParameters`](libra_client::LocalParameters)). Seeds decide everything: the same data, settings and answers give the same pushes.
 //!
 //! A model and its data are a [`Workload`], the training of one worker a [`Training`]. Behind both is a [`Learner`], which deals batches and
-//! computes; the loop is the same for all.
+//! computes; the loop is the same for all. Training and evaluation are divided into [chunks](Chunk), of which a worker does those that it gets from
+//! [`Parameters::next_chunk`](libra_client::Parameters::next_chunk): any worker may do any of them, with the same result.
 //!
 //! ```text
 //!  Learner::next_batch ──► distinct rows ──► pull ──► Learner::step ──► gradients ──┐
@@ -24,15 +25,16 @@
 //! use std::sync::Arc;
 //!
 //! use libra_client::{LocalParameters, Store};
-//! use libra_models::{ModelKind, Partition, open};
+//! use libra_models::{ModelKind, open};
 //!
 //! let config = ModelKind::Neumf.config();
 //! let workload = open(&config, "synthetic")?;
-//! let mut training = workload.clone().training(Partition::WHOLE)?;
+//! let chunks = workload.chunks(1);
+//! let mut training = workload.clone().training(1.0)?;
 //! let mut parameters = LocalParameters::new(Store::new(workload.tables(), config.seed)?);
-//! let report = training.train_epoch(&mut parameters, 0, &mut |_progress| ())?;
+//! let report = training.train_epoch(&mut parameters, 0, chunks.training, &mut |_progress| ())?;
 //! assert!(report.loss < workload.untrained_loss());
-//! for measure in training.evaluate(&mut parameters)?.measures() {
+//! for measure in training.evaluate(&mut parameters, 0, chunks.evaluation)?.quality.measures() {
 //!     println!("{} {:.3}", measure.name, measure.value);
 //! }
 //! # Ok::<(), Box<dyn std::error::Error>>(())
@@ -54,21 +56,24 @@ mod data;
 mod learner;
 mod loss;
 mod matrix;
+mod order;
 mod profile;
 mod rows;
 mod splitmix;
 mod tables;
+#[cfg(test)]
+mod testing;
 mod trainer;
 
 use std::sync::Arc;
 
 pub use config::{BATCH_MAX, ConfigError, ModelConfig, ModelKind, TrainConfig, UnknownModel};
 pub use data::DataError;
-pub use learner::{Learner, Partition, Workload};
+pub use learner::{CHUNK_SAMPLES_MAX, Chunk, Chunks, Learner, Workload};
 pub use profile::{profile, provenance};
-pub use quality::{Measure, Quality};
+pub use quality::{Measure, Mismatch, Quality};
 pub use tables::{LAYER_KEYS, shapes};
-pub use trainer::{EpochReport, Progress, TrainError, Training};
+pub use trainer::{EpochReport, Evaluation, Progress, TrainError, Training};
 
 /// Opens the data that `source` names, a path or `synthetic`, for the model of `config`.
 ///

@@ -10,16 +10,17 @@ mod sampling;
 
 use std::sync::Arc;
 
-use libra_client::{Parameters, TableSpec};
+use libra_client::{Parameters, TableSpec, Widths};
 use serde::{Deserialize, Serialize};
 
 use batches::{Batch, BatchConfig, BatchReader};
 pub use data::{Synthetic, Text};
+use evaluation::{RUN, Rows};
 use model::{Memory, Model, Network};
 
 use crate::{
-    Learner, Measure, Partition, Quality, TrainConfig, TrainError, Training, Workload, config::ConfigError,
-    matrix::dot, trainer::Trainer,
+    Chunk, Chunks, Learner, Measure, Quality, TrainConfig, TrainError, Training, Workload,
+    config::ConfigError, learner::chunks_of, matrix::dot, quality::Language, trainer::Trainer,
 };
 
 /// Most lanes of a word, cells of a layer and lanes of a projection: a layer of such a model is a row of 128 MiB.
@@ -34,9 +35,13 @@ pub const VOCABULARY_MAX: usize = 1 << 24;
 /// Most words of a sample.
 pub const SAMPLES_MAX: usize = 1 << 16;
 
+/// Batches of a chunk, at least: its streams begin without a state. On the first 177,000 words of Penn Treebank perplexity on validation text is the same within 2% as
+/// with a single chunk: after three epochs 253, 230 and 236, and 254, 234 and 232.
+const CHUNK_BATCHES: u64 = 16;
+
 /// Settings of this model.
 ///
-/// A step takes [`TrainConfig::batch`] words: so many divided by `steps` streams of the worker's text, `steps` words of each.
+/// A step takes [`TrainConfig::batch`] words: so many divided by `steps` streams of a chunk of the text, `steps` words of each.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct LstmConfig {
@@ -173,12 +178,25 @@ impl Workload for Lstm {
 
     fn baselines(&self) -> Vec<Measure> {
         let value = evaluation::unigrams(&self.text).perplexity();
-        vec![Measure { key: "perplexity_of_unigrams", name: "how frequent words are, alone", value }]
+        vec![Measure::new("perplexity_of_unigrams", "how frequent words are, alone", value)]
     }
 
-    fn training(self: Arc<Self>, partition: Partition) -> Result<Box<dyn Training>, TrainError> {
+    fn chunks(&self, workers: u16) -> Chunks {
+        Chunks {
+            training: chunks_of(
+                self.samples_per_epoch(),
+                CHUNK_BATCHES * self.config.batch as u64,
+                workers,
+                64,
+            ),
+            // Runs are read side by side.
+            evaluation: chunks_of(self.text.cases() as u64, RUN as u64, workers, 8),
+        }
+    }
+
+    fn training(self: Arc<Self>, sample: f64) -> Result<Box<dyn Training>, TrainError> {
         let tables = self.model.tables();
-        Ok(Box::new(Trainer::new(LstmLearner::new(&self, partition)?, &tables, self.config.mode)))
+        Ok(Box::new(Trainer::new(LstmLearner::new(&self, sample)?, &tables, self.config.mode)))
     }
 }
 
@@ -186,18 +204,19 @@ impl Workload for Lstm {
 struct LstmLearner {
     text: Arc<Text>,
     model: Model,
-    partition: Partition,
+    widths: Widths,
     batch_reader: BatchReader,
     network: Network,
     /// Of the streams that are trained on. Batches are computed in the order in which they are dealt, so it goes from one to the next.
     memory: Memory,
+    /// Rows of an evaluation.
+    rows: Option<Rows>,
     batch: usize,
     clip: f32,
 }
 
 impl LstmLearner {
-    fn new(workload: &Lstm, partition: Partition) -> Result<Self, TrainError> {
-        partition.check()?;
+    fn new(workload: &Lstm, sample: f64) -> Result<Self, TrainError> {
         let Lstm { settings, config, text, model } = workload;
         let batch_config = BatchConfig {
             streams: config.batch / settings.steps,
@@ -206,12 +225,13 @@ impl LstmLearner {
             seed: config.seed,
         };
         Ok(Self {
-            batch_reader: BatchReader::new(text.clone(), *model, batch_config, partition),
+            batch_reader: BatchReader::new(text.clone(), *model, batch_config, sample)?,
             network: Network::new(model, settings.dropout),
             memory: Memory::new(model, batch_config.streams),
             text: text.clone(),
             model: *model,
-            partition,
+            widths: Widths::new(&model.tables()),
+            rows: None,
             batch: config.batch,
             clip: settings.clip,
         })
@@ -221,9 +241,13 @@ impl LstmLearner {
 impl Learner for LstmLearner {
     type Batch = Batch;
 
-    fn start_epoch(&mut self, epoch: u32) -> Result<(), TrainError> {
+    fn start_epoch(&mut self, epoch: u32) {
         self.batch_reader.start_epoch(epoch);
-        self.memory.forget();
+        self.rows = None;
+    }
+
+    fn start_chunk(&mut self, chunk: Chunk) -> Result<(), TrainError> {
+        self.batch_reader.start_chunk(chunk);
         Ok(())
     }
 
@@ -238,15 +262,33 @@ impl Learner for LstmLearner {
     /// The gradients of a short batch at the end of the text are those of its mean times the share of a batch that it has: a few words
     /// alone would move every layer as far as a thousand do.
     fn step(&mut self, batch: &Batch, values: &[f32], gradients: &mut Vec<f32>) -> Result<f64, TrainError> {
+        if batch.is_first {
+            self.memory.forget();
+        }
         let share = 1.0 / self.batch as f32;
         let loss = self.network.step(values, batch, share, &mut self.memory, gradients);
         clip(gradients, self.clip);
         Ok(loss / batch.targets.len() as f64)
     }
 
-    fn evaluate(&mut self, parameters: &mut dyn Parameters) -> Result<Quality, TrainError> {
-        let Self { model, network, text, partition, .. } = self;
-        Ok(Quality::Language(evaluation::evaluate(model, network, parameters, text, *partition)?))
+    fn quality_of_nothing(&self) -> Quality {
+        Quality::Language(Language::default())
+    }
+
+    fn start_evaluation(
+        &mut self,
+        _epoch: u32,
+        parameters: &mut dyn Parameters,
+    ) -> Result<Vec<Measure>, TrainError> {
+        self.rows = Some(Rows::read(&self.model, &self.widths, parameters)?);
+        Ok(Vec::new())
+    }
+
+    fn evaluate(&mut self, chunk: Chunk, parameters: &mut dyn Parameters) -> Result<Quality, TrainError> {
+        let Self { model, network, rows, widths, text, .. } = self;
+        let rows = rows.as_ref().expect("an evaluation has been started");
+        let quality = evaluation::evaluate(model, network, rows, widths, parameters, text, chunk)?;
+        Ok(Quality::Language(quality))
     }
 }
 

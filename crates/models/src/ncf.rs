@@ -7,8 +7,7 @@ mod sampling;
 
 use std::sync::Arc;
 
-use libra_client::{Parameters, TableSpec};
-use rand::{SeedableRng, rngs::SmallRng};
+use libra_client::{Parameters, TableSpec, Widths};
 use serde::{Deserialize, Serialize};
 
 pub use data::{Dataset, Synthetic, TestCase};
@@ -18,8 +17,12 @@ pub use sampling::NoNegatives;
 use sampling::{Batch, BatchConfig, Sampler};
 
 use crate::{
-    Learner, Measure, Partition, Quality, TrainConfig, TrainError, Training, Workload, config::ConfigError,
-    quality::LIST, rows::DistinctRows, trainer::Trainer,
+    Chunk, Chunks, Learner, Measure, Quality, TrainConfig, TrainError, Training, Workload,
+    config::ConfigError,
+    learner::chunks_of,
+    quality::{LIST, Ranking},
+    rows::DistinctRows,
+    trainer::{Trainer, read_rows},
 };
 
 /// Largest number of factors: the tower of such a model has 16 million weights.
@@ -27,6 +30,9 @@ pub const FACTORS_MAX: usize = 1024;
 
 /// Largest number of negatives for a positive.
 pub const NEGATIVES_MAX: usize = 1000;
+
+/// Test cases that a chunk of an evaluation has at least.
+const TESTED_CASES: u64 = 16;
 
 /// Settings of this model.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -124,14 +130,22 @@ impl Workload for Ncf {
         let candidates = 1.0 + negatives as f64 / self.dataset.test.len() as f64;
         let popularity = evaluation::popularity(&self.dataset).hit_rate();
         vec![
-            Measure { key: "hr10_of_chance", name: "chance", value: LIST as f64 / candidates },
-            Measure { key: "hr10_of_popularity", name: "recommending what is popular", value: popularity },
+            Measure::new("hr10_of_chance", "chance", LIST as f64 / candidates),
+            Measure::new("hr10_of_popularity", "recommending what is popular", popularity),
         ]
     }
 
-    fn training(self: Arc<Self>, partition: Partition) -> Result<Box<dyn Training>, TrainError> {
+    fn chunks(&self, workers: u16) -> Chunks {
+        Chunks {
+            training: chunks_of(self.samples_per_epoch(), self.config.batch as u64, workers, 64),
+            // Each chunk reads most items again.
+            evaluation: chunks_of(self.dataset.test.len() as u64, TESTED_CASES, workers, 16),
+        }
+    }
+
+    fn training(self: Arc<Self>, sample: f64) -> Result<Box<dyn Training>, TrainError> {
         let tables = self.model.tables();
-        Ok(Box::new(Trainer::new(NcfLearner::new(&self, partition)?, &tables, self.config.mode)))
+        Ok(Box::new(Trainer::new(NcfLearner::new(&self, sample)?, &tables, self.config.mode)))
     }
 }
 
@@ -139,7 +153,7 @@ impl Workload for Ncf {
 struct NcfLearner {
     dataset: Arc<Dataset>,
     model: Model,
-    partition: Partition,
+    widths: Widths,
     sampler: Sampler,
     network: Network,
     distinct: DistinctRows,
@@ -154,25 +168,17 @@ struct Samples {
 }
 
 impl NcfLearner {
-    fn new(workload: &Ncf, partition: Partition) -> Result<Self, TrainError> {
-        partition.check()?;
+    fn new(workload: &Ncf, sample: f64) -> Result<Self, TrainError> {
         let Ncf { settings, config, dataset, model } = workload;
-        let Partition { worker, workers, sample } = partition;
-        let batch_config = BatchConfig {
-            worker,
-            workers,
-            batch: config.batch,
-            negatives: settings.negatives,
-            seed: config.seed,
-        };
-        let subset = draw(dataset.train.len(), sample, config.seed);
+        let batch_config =
+            BatchConfig { batch: config.batch, negatives: settings.negatives, sample, seed: config.seed };
         Ok(Self {
-            sampler: Sampler::new(dataset.clone(), subset, batch_config)?,
+            sampler: Sampler::new(dataset.clone(), batch_config)?,
+            widths: Widths::new(&model.tables()),
             network: Network::new(model),
             distinct: DistinctRows::new(model.embedding_rows()),
             dataset: dataset.clone(),
             model: *model,
-            partition,
             batch: Batch::default(),
         })
     }
@@ -181,8 +187,12 @@ impl NcfLearner {
 impl Learner for NcfLearner {
     type Batch = Samples;
 
-    fn start_epoch(&mut self, epoch: u32) -> Result<(), TrainError> {
+    fn start_epoch(&mut self, epoch: u32) {
         self.sampler.start_epoch(epoch);
+    }
+
+    fn start_chunk(&mut self, chunk: Chunk) -> Result<(), TrainError> {
+        self.sampler.start_chunk(chunk);
         Ok(())
     }
 
@@ -215,31 +225,25 @@ impl Learner for NcfLearner {
         Ok(self.network.step(values, &samples.rows, &samples.labels, gradients))
     }
 
-    fn evaluate(&mut self, parameters: &mut dyn Parameters) -> Result<Quality, TrainError> {
-        let cases = &self.dataset.test[self.partition.range(self.dataset.test.len())];
-        let Self { model, network, distinct, .. } = self;
-        Ok(Quality::Ranking(evaluation::evaluate(model, network, distinct, parameters, cases)?))
+    fn quality_of_nothing(&self) -> Quality {
+        Quality::Ranking(Ranking::default())
     }
-}
 
-/// Indices of a random share of `count`, at least one, ascending; `None` for all.
-fn draw(count: usize, sample: f64, seed: u64) -> Option<Vec<u32>> {
-    if sample >= 1.0 {
-        return None;
+    fn start_evaluation(
+        &mut self,
+        _epoch: u32,
+        parameters: &mut dyn Parameters,
+    ) -> Result<Vec<Measure>, TrainError> {
+        let keys: Vec<u64> = self.model.layer_keys().collect();
+        self.network.load_layers(&read_rows(parameters, &self.widths, &keys)?);
+        Ok(Vec::new())
     }
-    #[expect(
-        clippy::cast_possible_truncation,
-        clippy::cast_sign_loss,
-        reason = "at most `count`, and not negative"
-    )]
-    let drawn = ((count as f64 * sample).round() as usize).clamp(1, count);
-    let mut random = SmallRng::seed_from_u64(seed ^ 0x0b5e_55ed_5a3b_1e00);
-    let mut indices: Vec<u32> = rand::seq::index::sample(&mut random, count, drawn)
-        .into_iter()
-        .map(|index| u32::try_from(index).expect("pairs are numbered with 32 bits"))
-        .collect();
-    indices.sort_unstable();
-    Some(indices)
+
+    fn evaluate(&mut self, chunk: Chunk, parameters: &mut dyn Parameters) -> Result<Quality, TrainError> {
+        let cases = &self.dataset.test[chunk.places(self.dataset.test.len())];
+        let Self { model, widths, network, distinct, .. } = self;
+        Ok(Quality::Ranking(evaluation::evaluate(model, widths, network, distinct, parameters, cases)?))
+    }
 }
 
 #[cfg(test)]

@@ -4,6 +4,8 @@ mod clicks;
 mod language;
 mod ranking;
 
+use std::borrow::Cow;
+
 use serde::{Deserialize, Serialize};
 
 pub use clicks::Clicks;
@@ -11,14 +13,21 @@ pub use language::Language;
 pub use ranking::{LIST, Ranking, better};
 
 /// One figure of a report.
-#[derive(Debug, Clone, Copy, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Measure {
     /// Its name for machines.
-    pub key: &'static str,
+    pub key: Cow<'static, str>,
     /// Its name for people.
-    pub name: &'static str,
+    pub name: Cow<'static, str>,
     /// Its value.
     pub value: f64,
+}
+
+impl Measure {
+    /// A figure of these names.
+    pub const fn new(key: &'static str, name: &'static str, value: f64) -> Self {
+        Self { key: Cow::Borrowed(key), name: Cow::Borrowed(name), value }
+    }
 }
 
 /// Quality of a model on some test data.
@@ -55,16 +64,18 @@ impl Quality {
 
     /// The figures, the most important first.
     pub fn measures(&self) -> Vec<Measure> {
-        let measure = |key, name, value| Measure { key, name, value };
         match self {
             Self::Ranking(ranking) => vec![
-                measure("hr10", "HR@10", ranking.hit_rate()),
-                measure("ndcg10", "NDCG@10", ranking.ndcg()),
+                Measure::new("hr10", "HR@10", ranking.hit_rate()),
+                Measure::new("ndcg10", "NDCG@10", ranking.ndcg()),
             ],
-            Self::Clicks(clicks) => {
-                vec![measure("auc", "AUC", clicks.auc()), measure("log_loss", "log loss", clicks.log_loss())]
+            Self::Clicks(clicks) => vec![
+                Measure::new("auc", "AUC", clicks.auc()),
+                Measure::new("log_loss", "log loss", clicks.log_loss()),
+            ],
+            Self::Language(language) => {
+                vec![Measure::new("perplexity", "perplexity", language.perplexity())]
             }
-            Self::Language(language) => vec![measure("perplexity", "perplexity", language.perplexity())],
         }
     }
 
@@ -87,7 +98,7 @@ mod tests {
         let mut quality = Quality::Ranking(Ranking { hits: 1, gain: 1.0, cases: 2 });
         quality.add(&Quality::Ranking(Ranking { hits: 2, gain: 0.5, cases: 2 })).unwrap();
         assert_eq!(quality, Quality::Ranking(Ranking { hits: 3, gain: 1.5, cases: 4 }));
-        assert_eq!(quality.measures()[0], Measure { key: "hr10", name: "HR@10", value: 0.75 });
+        assert_eq!(quality.measures()[0], Measure::new("hr10", "HR@10", 0.75));
         assert_eq!(quality.add(&Quality::Language(Language::default())), Err(Mismatch));
         assert_eq!(quality.cases(), (4, "users"));
     }

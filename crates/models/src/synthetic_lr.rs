@@ -16,9 +16,10 @@ pub use generator::Generator;
 use generator::Sample;
 
 use crate::{
-    LAYER_KEYS, Learner, Measure, Partition, Quality, TrainConfig, TrainError, Training, Workload,
+    Chunk, Chunks, LAYER_KEYS, Learner, Measure, Quality, TrainConfig, TrainError, Training, Workload,
     config::ConfigError,
     data::DataError,
+    learner::chunks_of,
     loss::cross_entropy,
     quality::Clicks,
     trainer::{Trainer, read_rows},
@@ -168,24 +169,33 @@ impl Workload for SyntheticLr {
         }
         let auc = Clicks::of(&sure, clicked.into_iter()).auc();
         vec![
-            Measure { key: "auc_of_chance", name: "chance", value: 0.5 },
-            Measure { key: "auc_of_the_truth", name: "the weights that made the clicks", value: auc },
+            Measure::new("auc_of_chance", "chance", 0.5),
+            Measure::new("auc_of_the_truth", "the weights that made the clicks", auc),
         ]
     }
 
-    fn training(self: Arc<Self>, partition: Partition) -> Result<Box<dyn Training>, TrainError> {
+    fn chunks(&self, workers: u16) -> Chunks {
+        let batch = self.config.batch as u64;
+        Chunks {
+            training: chunks_of(self.settings.samples, batch, workers, 64),
+            evaluation: chunks_of(self.settings.test, batch, workers, 16),
+        }
+    }
+
+    fn training(self: Arc<Self>, sample: f64) -> Result<Box<dyn Training>, TrainError> {
         let mode = self.config.mode;
-        partition.check()?;
+        if !(sample > 0.0 && sample <= 1.0) {
+            return Err(TrainError::Sample { sample });
+        }
         let tables = self.tables();
         #[expect(
             clippy::cast_possible_truncation,
             clippy::cast_sign_loss,
             reason = "at most the samples, and positive"
         )]
-        let samples = ((self.settings.samples as f64 * partition.sample).ceil() as u64).max(1);
+        let samples = ((self.settings.samples as f64 * sample).ceil() as u64).max(1);
         let learner = SyntheticLrLearner {
             workload: self,
-            partition,
             samples,
             next: 0..0,
             epoch: 0,
@@ -201,8 +211,7 @@ impl Workload for SyntheticLr {
 /// The model at one worker.
 struct SyntheticLrLearner {
     workload: Arc<SyntheticLr>,
-    partition: Partition,
-    /// Samples of an epoch, of all workers.
+    /// Samples of an epoch.
     samples: u64,
     /// Numbers of the samples that are still to be dealt.
     next: std::ops::Range<u64>,
@@ -269,15 +278,18 @@ impl SyntheticLrLearner {
 impl Learner for SyntheticLrLearner {
     type Batch = Samples;
 
-    fn start_epoch(&mut self, epoch: u32) -> Result<(), TrainError> {
+    fn start_epoch(&mut self, epoch: u32) {
         self.epoch = epoch;
-        self.next = self.partition.range_of(self.samples);
+        self.next = 0..0;
+    }
+
+    fn start_chunk(&mut self, chunk: Chunk) -> Result<(), TrainError> {
+        self.next = chunk.samples(self.samples, self.workload.config.batch);
         Ok(())
     }
 
     fn samples_per_epoch(&self) -> u64 {
-        let own = self.partition.range_of(self.samples);
-        own.end - own.start
+        self.samples
     }
 
     fn next_batch(&mut self, samples: &mut Samples, keys: &mut Vec<u64>) -> Result<usize, TrainError> {
@@ -307,9 +319,21 @@ impl Learner for SyntheticLrLearner {
         Ok(loss * f64::from(share))
     }
 
-    fn evaluate(&mut self, parameters: &mut dyn Parameters) -> Result<Quality, TrainError> {
+    fn quality_of_nothing(&self) -> Quality {
+        Quality::Clicks(Clicks::default())
+    }
+
+    fn start_evaluation(
+        &mut self,
+        _epoch: u32,
+        _parameters: &mut dyn Parameters,
+    ) -> Result<Vec<Measure>, TrainError> {
         self.epoch = TEST_EPOCH;
-        self.next = self.partition.range_of(self.workload.settings.test);
+        Ok(Vec::new())
+    }
+
+    fn evaluate(&mut self, chunk: Chunk, parameters: &mut dyn Parameters) -> Result<Quality, TrainError> {
+        self.next = chunk.range(self.workload.settings.test);
         let (mut samples, mut keys) = (Samples::default(), Vec::new());
         let mut quality = Clicks::default();
         while !self.next.is_empty() {

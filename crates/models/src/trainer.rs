@@ -3,9 +3,13 @@
 use std::{collections::VecDeque, mem};
 
 use libra_client::{ClientError, Mode, Parameters, PullId, Pulled, TableSpec, TrainingNote, Widths};
+use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
-use crate::{ConfigError, DataError, Learner, Measure, Quality, ncf::NoNegatives};
+use crate::{
+    CHUNK_SAMPLES_MAX, Chunk, ConfigError, DataError, Learner, Measure, Quality, ncf::NoNegatives,
+    quality::Mismatch,
+};
 
 /// Rows of one pull of an evaluation.
 const PULLED_MAX: usize = 4096;
@@ -26,14 +30,6 @@ pub enum TrainError {
     /// No negatives can be drawn.
     #[error(transparent)]
     Negatives(#[from] NoNegatives),
-    /// A worker that does not exist.
-    #[error("worker {worker} of {workers}: workers count from 0")]
-    Worker {
-        /// The worker.
-        worker: usize,
-        /// Number of workers.
-        workers: usize,
-    },
     /// The share of the data set for a profile run is none.
     #[error("a sample of {sample} of the data set is none: it must be above 0 and at most 1")]
     Sample {
@@ -81,34 +77,75 @@ pub struct Progress {
     pub epoch: u32,
     /// Samples that this worker has trained on in this epoch.
     pub samples: u64,
-    /// Samples that it will have at the end of the epoch.
+    /// Samples of the epoch, of all workers together: a worker trains on as many of them as it gets.
     pub samples_total: u64,
     /// Mean loss of those samples so far.
     pub loss: f64,
 }
 
-/// Result of an epoch.
-#[derive(Debug, Clone, Copy, PartialEq)]
+/// Result of the training of an epoch, by one worker or by several.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
 pub struct EpochReport {
     /// The epoch.
     pub epoch: u32,
-    /// Batches of this worker: as many pulls, and as many pushes.
+    /// Batches: as many pulls, and as many pushes.
     pub batches: u64,
-    /// Samples of this worker.
+    /// Samples.
     pub samples: u64,
     /// Rows that were pulled and pushed.
     pub rows: u64,
-    /// Mean loss of the samples.
+    /// Mean loss of the samples; 0 of none.
     pub loss: f64,
+}
+
+impl EpochReport {
+    /// Adds what another worker did in the same epoch.
+    pub fn add(&mut self, other: &Self) {
+        self.batches += other.batches;
+        self.rows += other.rows;
+        self.add_loss(other.samples, other.loss);
+    }
+
+    /// Adds samples with their mean loss.
+    fn add_loss(&mut self, samples: u64, loss: f64) {
+        self.samples += samples;
+        if self.samples > 0 {
+            self.loss += (loss - self.loss) * (samples as f64 / self.samples as f64);
+        }
+    }
+}
+
+/// Result of the evaluation of a model, by one worker or by several.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Evaluation {
+    /// The quality on the chunks of the test data that were evaluated.
+    pub quality: Quality,
+    /// Findings beside it, about the whole model: each worker that evaluates has them for itself.
+    pub findings: Vec<Measure>,
+}
+
+impl Evaluation {
+    /// Adds what another worker found on other chunks.
+    ///
+    /// # Errors
+    /// Something else was measured there.
+    pub fn add(&mut self, other: &Self) -> Result<(), Mismatch> {
+        self.quality.add(&other.quality)?;
+        if self.findings.is_empty() {
+            self.findings.clone_from(&other.findings);
+        }
+        Ok(())
+    }
 }
 
 /// The training of one worker, whatever it trains.
 pub trait Training {
-    /// Samples that this worker trains on in one epoch.
+    /// Samples of one epoch, of all workers together.
     fn samples_per_epoch(&self) -> u64;
 
-    /// Trains on this worker's share once, and waits until its last push is visible. Epochs may be trained in any order, as
-    /// the shuffle depends on their number alone. All workers must have been at a barrier just before: modes count from there.
+    /// Trains on the chunks of an epoch that this worker gets (see [`Parameters::next_chunk`]) until all are done, and waits until its last push is visible. Epochs may
+    /// be trained in any order, as the order of the samples depends on their number alone. All workers must have been at a barrier just before: modes count
+    /// from there. The account of a chunk is the [`EpochReport`] so far, as JSON.
     ///
     /// The pull of the next batch is under way while a batch is computed, so a step reads values that miss the push of the
     /// step before it; but not in [`Mode::Sync`]. `progress` is called after every batch.
@@ -119,23 +156,27 @@ pub trait Training {
         &mut self,
         parameters: &mut dyn Parameters,
         epoch: u32,
+        chunks: u32,
         progress: &mut dyn FnMut(Progress),
     ) -> Result<EpochReport, TrainError>;
 
-    /// Goes through an epoch without training: hands over the rows of each push, until `see` returns false.
+    /// Goes through a whole epoch without training: hands over the rows of each push, until `visit` returns false.
     ///
     /// # Errors
     /// The data cannot be read.
     fn visit_epoch(&mut self, epoch: u32, visit: &mut dyn FnMut(&[u64]) -> bool) -> Result<(), TrainError>;
 
-    /// Measures the current parameters on this worker's part of the test data. The results of all workers are added.
+    /// Measures the current parameters, which are those after an epoch, on the chunks of the test data that this worker gets, until all are done. The results of all workers are added. The account of a
+    /// chunk is the [`Evaluation`] so far, as JSON.
     ///
     /// # Errors
     /// The parameter server failed, or a score is not a number.
-    fn evaluate(&mut self, parameters: &mut dyn Parameters) -> Result<Quality, TrainError>;
-
-    /// Returns findings of the last evaluation beside the quality, about the whole model, not this worker's part. Most models have none.
-    fn findings(&self) -> Vec<Measure>;
+    fn evaluate(
+        &mut self,
+        parameters: &mut dyn Parameters,
+        epoch: u32,
+        chunks: u32,
+    ) -> Result<Evaluation, TrainError>;
 }
 
 /// The loop: pulls what a [`Learner`] deals, and pushes what it computes.
@@ -152,10 +193,20 @@ pub(crate) struct Trainer<L: Learner> {
 #[derive(Default)]
 struct Step<B> {
     pull: Option<PullId>,
+    /// The chunk of the batch.
+    chunk: Option<u32>,
     batch: B,
     samples: usize,
     rows: usize,
     values: usize,
+}
+
+/// The chunks that a worker gets in an epoch.
+struct Chunks {
+    chunks: u32,
+    /// The one that it got last, and whether there is more of it.
+    last: Option<u32>,
+    is_open: bool,
 }
 
 impl<L: Learner> Trainer<L> {
@@ -165,26 +216,46 @@ impl<L: Learner> Trainer<L> {
         Self { learner, mode, widths: Widths::new(tables), steps, gradients: Vec::new() }
     }
 
-    /// Deals the batch of a step of this epoch and starts its pull, when it may read; `pull` stays `None` at the end of the epoch.
+    /// Deals the batch of a step of this epoch, which may be the first of another chunk, and starts its pull, when it may read; `pull` stays `None` if there is no chunk
+    /// to be had.
     fn start_step(
         &mut self,
         parameters: &mut dyn Parameters,
         place: usize,
+        chunks: &mut Chunks,
+        report: &EpochReport,
         number: u64,
     ) -> Result<(), TrainError> {
         let step = &mut self.steps[place];
-        step.pull = None;
+        (step.pull, step.chunk) = (None, None);
         // About as many as the last time.
         let mut keys = Vec::with_capacity(step.rows);
-        parameters.note(TrainingNote::Reads);
-        step.samples = self.learner.next_batch(&mut step.batch, &mut keys)?;
-        parameters.note(TrainingNote::Computes);
-        step.rows = keys.len().max(step.rows);
-        if step.samples > 0 {
-            step.values = self.widths.sum(&keys);
-            self.mode.before_pull(number, parameters)?;
-            step.pull = Some(parameters.start_pull(keys)?);
+        let mut started = None;
+        loop {
+            if chunks.is_open {
+                parameters.note(TrainingNote::Reads);
+                step.samples = self.learner.next_batch(&mut step.batch, &mut keys)?;
+                parameters.note(TrainingNote::Computes);
+                if step.samples > 0 {
+                    break;
+                }
+                chunks.is_open = false;
+            }
+            if let Some(empty) = started {
+                parameters.finish_chunk(empty, account(report))?;
+            }
+            let Some(chunk) = parameters.next_chunk(chunks.chunks, chunks.last)? else { return Ok(()) };
+            parameters.note(TrainingNote::Reads);
+            self.learner.start_chunk(Chunk { number: chunk, chunks: chunks.chunks })?;
+            parameters.note(TrainingNote::Computes);
+            (chunks.last, chunks.is_open) = (Some(chunk), true);
+            started = Some(chunk);
         }
+        step.chunk = chunks.last;
+        step.rows = keys.len().max(step.rows);
+        step.values = self.widths.sum(&keys);
+        self.mode.before_pull(number, parameters)?;
+        step.pull = Some(parameters.start_pull(keys)?);
         Ok(())
     }
 }
@@ -198,21 +269,20 @@ impl<L: Learner> Training for Trainer<L> {
         &mut self,
         parameters: &mut dyn Parameters,
         epoch: u32,
+        chunks: u32,
         progress: &mut dyn FnMut(Progress),
     ) -> Result<EpochReport, TrainError> {
-        parameters.note(TrainingNote::Reads);
-        self.learner.start_epoch(epoch)?;
-        parameters.note(TrainingNote::Computes);
+        self.learner.start_epoch(epoch);
         self.learner.before_epoch(epoch, parameters)?;
         let samples_total = self.samples_per_epoch();
-        let mut report = EpochReport { epoch, batches: 0, samples: 0, rows: 0, loss: 0.0 };
-        let mut loss_sum = 0.0;
+        let mut report = EpochReport { epoch, ..EpochReport::default() };
+        let chunks = &mut Chunks { chunks, last: None, is_open: false };
         let mut current = 0;
-        self.start_step(parameters, current, 0)?;
+        self.start_step(parameters, current, chunks, &report, 0)?;
         while let Some(pull) = self.steps[current].pull.take() {
             let (next, number) = (1 - current, report.batches);
             if self.mode.pulls_ahead() {
-                self.start_step(parameters, next, number + 1)?;
+                self.start_step(parameters, next, chunks, &report, number + 1)?;
             }
 
             let Pulled { keys, values } = parameters.finish_pull(pull)?;
@@ -225,17 +295,25 @@ impl<L: Learner> Training for Trainer<L> {
             }
             report.batches += 1;
             report.rows += keys.len() as u64;
-            report.samples += step.samples as u64;
-            loss_sum += loss * step.samples as f64;
-            report.loss = loss_sum / report.samples as f64;
+            report.add_loss(step.samples as u64, loss);
             parameters.note(TrainingNote::Trained { samples: step.samples as u64, loss: report.loss });
             // The buffer of the values becomes that of the next gradients, so none is allocated.
             self.mode.before_push(number, parameters)?;
             parameters.push(keys, mem::replace(&mut self.gradients, values))?;
             self.mode.after_push(parameters)?;
             progress(Progress { epoch, samples: report.samples, samples_total, loss: report.loss });
+
             if !self.mode.pulls_ahead() {
-                self.start_step(parameters, next, number + 1)?;
+                self.start_step(parameters, next, chunks, &report, number + 1)?;
+            }
+            if let Some(chunk) = self.steps[current].chunk
+                && self.steps[next].chunk != Some(chunk)
+            {
+                parameters.finish_chunk(chunk, account(&report))?;
+                // A worker that has finished what it had waits for chunks that come back from others.
+                if self.steps[next].pull.is_none() {
+                    self.start_step(parameters, next, chunks, &report, number + 1)?;
+                }
             }
             current = next;
         }
@@ -244,21 +322,50 @@ impl<L: Learner> Training for Trainer<L> {
     }
 
     fn visit_epoch(&mut self, epoch: u32, visit: &mut dyn FnMut(&[u64]) -> bool) -> Result<(), TrainError> {
-        self.learner.start_epoch(epoch)?;
+        self.learner.start_epoch(epoch);
+        let chunks = whole_chunks(self.samples_per_epoch());
         let mut keys = Vec::new();
-        while self.learner.next_batch(&mut self.steps[0].batch, &mut keys)? > 0 && visit(&keys) {
-            keys.clear();
+        for number in 0..chunks {
+            self.learner.start_chunk(Chunk { number, chunks })?;
+            while self.learner.next_batch(&mut self.steps[0].batch, &mut keys)? > 0 {
+                if !visit(&keys) {
+                    return Ok(());
+                }
+                keys.clear();
+            }
         }
         Ok(())
     }
 
-    fn evaluate(&mut self, parameters: &mut dyn Parameters) -> Result<Quality, TrainError> {
-        self.learner.evaluate(parameters)
+    fn evaluate(
+        &mut self,
+        parameters: &mut dyn Parameters,
+        epoch: u32,
+        chunks: u32,
+    ) -> Result<Evaluation, TrainError> {
+        let mut evaluation = Evaluation { quality: self.learner.quality_of_nothing(), findings: Vec::new() };
+        let mut last = None;
+        while let Some(number) = parameters.next_chunk(chunks, last)? {
+            if last.is_none() {
+                evaluation.findings = self.learner.start_evaluation(epoch, parameters)?;
+            }
+            let quality = self.learner.evaluate(Chunk { number, chunks }, parameters)?;
+            evaluation.quality.add(&quality).expect("a model has one kind of quality");
+            parameters.finish_chunk(number, account(&evaluation))?;
+            last = Some(number);
+        }
+        Ok(evaluation)
     }
+}
 
-    fn findings(&self) -> Vec<Measure> {
-        self.learner.findings()
-    }
+/// The account of a worker, for [`Parameters::finish_chunk`].
+fn account(account: &impl Serialize) -> String {
+    serde_json::to_string(account).expect("an account is numbers and names")
+}
+
+/// Returns the number of chunks of an epoch that a single worker goes through, no larger than they may be.
+pub(crate) fn whole_chunks(samples: u64) -> u32 {
+    u32::try_from(samples.div_ceil(CHUNK_SAMPLES_MAX)).unwrap_or(u32::MAX)
 }
 
 /// Reads rows in several pulls, some of which are under way at the same time.

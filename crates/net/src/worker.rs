@@ -504,6 +504,13 @@ fn vanished() -> ClientError {
 }
 
 impl Parameters for WorkerNode {
+    /// Deals chunks by turns: a worker has those of its share.
+    fn next_chunk(&mut self, chunks: u32, last: Option<u32>) -> Result<Option<u32>, ClientError> {
+        let (share, shares) = (u32::from(self.share()), u32::from(self.cluster().shares.max(1)));
+        let next = last.map_or(share, |last| last + shares);
+        Ok((next < chunks).then_some(next))
+    }
+
     fn start_pull(&mut self, keys: Vec<u64>) -> Result<PullId, ClientError> {
         self.metered(Part::Pull, |worker| {
             worker.take_events()?;

@@ -90,7 +90,8 @@ impl Local<'_> {
     ) -> Result<()> {
         let (options, controller) = (cluster.worker_options(), cluster.controller());
         let (task, workload) = (self.job.task.clone(), Arc::clone(&self.job.workload));
-        let mut progress = JobProgress { bar: bar.clone(), epochs: self.job.task.config.epochs, seen: 0 };
+        let mut progress =
+            JobProgress { bar: bar.clone(), epochs: self.job.task.config.epochs, seen: (0, 0) };
         let recorders = self.recorders.clone();
         let train = move || -> Result<()> {
             let worker = Worker::join(options)?;
@@ -130,20 +131,19 @@ fn not_started(error: StartError) -> Error {
 struct JobProgress {
     bar: ProgressBar,
     epochs: u32,
-    /// Samples of this worker that the bar has counted.
-    seen: u64,
+    /// An epoch, and samples of this worker in it that the bar has counted.
+    seen: (u32, u64),
 }
 
 impl JobProgress {
     fn advance(&mut self, step: Step) {
         match step {
             Step::Trained(progress) => {
-                if self.seen == 0 {
-                    self.bar.inc_length(progress.samples_total * u64::from(self.epochs));
-                }
-                let total = u64::from(progress.epoch) * progress.samples_total + progress.samples;
-                self.bar.inc(total - self.seen);
-                self.seen = total;
+                self.bar.set_length(progress.samples_total * u64::from(self.epochs));
+                let (epoch, samples) = self.seen;
+                let counted = if epoch == progress.epoch { samples } else { 0 };
+                self.bar.inc(progress.samples - counted);
+                self.seen = (progress.epoch, progress.samples);
                 self.bar.set_message(format!(
                     "loss {:.4} epoch {}/{}",
                     progress.loss,

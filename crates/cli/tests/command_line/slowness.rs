@@ -10,7 +10,7 @@ use libra_client::{
     Tick, TrainingNote, Worker,
 };
 use libra_launch::task::Task;
-use libra_models::{Partition, TrainError};
+use libra_models::TrainError;
 use libra_net::Endpoint;
 use libra_proto::StepTimes;
 use rustix::process::{Pid, Signal, kill_process};
@@ -78,6 +78,14 @@ impl Parameters for Measured {
         self.worker.wait_for_clocks(least)
     }
 
+    fn next_chunk(&mut self, chunks: u32, last: Option<u32>) -> Result<Option<u32>, ClientError> {
+        self.worker.next_chunk(chunks, last)
+    }
+
+    fn finish_chunk(&mut self, chunk: u32, account: String) -> Result<(), ClientError> {
+        self.worker.finish_chunk(chunk, account)
+    }
+
     fn note(&mut self, note: TrainingNote) {
         self.worker.note(note);
         if note == TrainingNote::Reads {
@@ -139,8 +147,8 @@ fn mean_step(data: &str, mode: &str, slow: Slow) -> [f64; 5] {
     let joined = Instant::now();
     let task = Task::from_text(&worker.cluster().task).unwrap();
     let workload = libra_models::open(&task.config, &task.data).unwrap();
-    let partition = Partition::of(usize::from(worker.share()), usize::from(worker.cluster().shares));
-    let mut training = workload.training(partition).unwrap();
+    let chunks = workload.chunks(worker.cluster().shares);
+    let mut training = workload.training(1.0).unwrap();
     worker.barrier().unwrap();
 
     let quota = match slow {
@@ -150,7 +158,7 @@ fn mean_step(data: &str, mode: &str, slow: Slow) -> [f64; 5] {
     };
     let reading = if slow == Slow::Reader { READING } else { Duration::ZERO };
     let mut measured = Measured { worker, reading, until: Instant::now() + TIME, steps: 0 };
-    match training.train_epoch(&mut measured, 0, &mut |_| ()) {
+    match training.train_epoch(&mut measured, 0, chunks.training, &mut |_| ()) {
         Ok(_) | Err(TrainError::Client(ClientError::Drained)) => {}
         Err(error) => panic!("{slow:?}: {error}"),
     }

@@ -17,8 +17,8 @@ const SHOWN_MAX: usize = 60;
 /// Longest line of a file that is not read whole, in bytes.
 const LINE_MAX: u64 = 1 << 20;
 
-/// Bytes that are read at once from a file that is not read whole.
-const READ_BYTES: usize = 1 << 18;
+/// Bytes that are read at once from a file that is not read whole: not much more than what is wanted of one place.
+const READ_BYTES: usize = 1 << 16;
 
 /// One file, read whole.
 pub(crate) struct TextFile {

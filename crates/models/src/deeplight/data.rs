@@ -9,7 +9,7 @@
 //! In a directory the log is `train.txt`, or the one file beside a README. The last rows are tested on, the others trained on.
 //!
 //! A log is read twice when it is opened, to count its rows and then the values of its fields (see [`Vocabulary`]), and is checked as
-//! a whole. A short one ([`HELD_ROWS_MAX`]) is then held in memory; of a longer one, each worker reads its part again in every epoch.
+//! a whole. A short one ([`HELD_ROWS_MAX`]) is then held in memory; of a longer one, a worker reads the chunks that it gets, again in every epoch.
 
 mod bags;
 mod criteo;
@@ -24,6 +24,7 @@ pub use synthetic::Synthetic;
 pub use vocabulary::Vocabulary;
 
 use file::LogFile;
+pub(super) use file::RUN_ROWS;
 pub(crate) use rows::{Cursor, Row};
 use rows::{Held, RawRow};
 use vocabulary::Counter;
@@ -127,7 +128,12 @@ impl Dataset {
     }
 
     /// Reads the log at `path`, and holds it if it has no more than `held_max` rows.
-    fn read(path: &Path, name: String, reading: Reading, held_max: usize) -> Result<Self, DataError> {
+    pub(super) fn read(
+        path: &Path,
+        name: String,
+        reading: Reading,
+        held_max: usize,
+    ) -> Result<Self, DataError> {
         let file = LogFile::open(path)?;
         let layout = file.layout();
         let mut dataset = Self::count(name, layout, file.rows(), reading, |visit| file.visit(visit))?;
@@ -187,6 +193,17 @@ impl Dataset {
     /// The numbers of the rows that are trained on.
     pub fn train_rows(&self) -> Range<usize> {
         0..self.train.rows
+    }
+
+    /// Returns true if the rows are in memory.
+    pub(super) fn is_held(&self) -> bool {
+        matches!(self.log, Log::Held(_))
+    }
+
+    /// Replaces `row` by the row of this number, which must be in memory.
+    pub(super) fn read_held(&self, number: usize, row: &mut Row) {
+        let Log::Held(held) = &self.log else { unreachable!("callers look first") };
+        held.read(number, row);
     }
 
     /// The numbers of the rows that are tested on.

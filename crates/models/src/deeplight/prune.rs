@@ -4,21 +4,24 @@
 //! and of each hidden layer, a share that grows towards its target. The gradient by a weight that counts as 0 is pushed like any
 //! other, so it counts again once it has moved far enough; in the code of Deng et al., too, pruned weights go on learning, but from 0.
 //!
-//! So there is nothing that workers would have to agree on: the shares follow from settings and the number of the step, and where a share ends from
-//! the values at the server, which are the same for all. Limits of R and layers are found among the values of a
-//! pull, every ten batches; that of the vectors among the rows of a sample, the same for all workers, read before each epoch. As
-//! far as workers read at different moments, their limits differ by what was learnt in between.
+//! So there is nothing that workers would have to agree on: the shares follow from settings and the place of the batch in the epoch, and where a share ends
+//! from the values at the server, which are the same for all. Limits of R and layers are found among the values of a pull, for the first batch of a chunk
+//! and then every ten batches; that of the vectors among the rows of a sample, the same for all workers, read before each epoch. As far
+//! as workers read at different moments, their limits differ by what was learnt in between.
 
 use libra_client::{Parameters, Widths};
 use serde::{Deserialize, Serialize};
 
-use super::model::{Limits, Model};
+use super::{
+    Place,
+    model::{Limits, Model},
+};
 use crate::{ConfigError, Measure, TrainError, trainer::read_rows};
 
 /// Rows of features whose values stand for all.
 const SAMPLED_ROWS: u64 = 1 << 13;
 
-/// Batches between two changes of the limits, as in the code of Deng et al.
+/// Batches of a chunk between two changes of the limits, as in the code of Deng et al.
 const BATCHES: u64 = 10;
 
 /// Target sparsity of a model. After `n` steps since the warm-up, shares have grown to `1 - damping^(n / interval)` of their targets.
@@ -64,7 +67,7 @@ impl Prune {
     }
 
     /// Returns true if anything is to be pruned.
-    fn is_wanted(&self) -> bool {
+    pub(super) fn is_wanted(&self) -> bool {
         self.embeddings > 0.0 || self.pairs > 0.0 || self.layers > 0.0
     }
 
@@ -80,37 +83,23 @@ pub(super) struct Pruning {
     model: Model,
     widths: Widths,
     /// Batches of an epoch, of all workers together.
-    epoch_batches: f64,
-    /// Number of them that pass while this worker computes one.
-    batch_batches: f64,
+    epoch_batches: u64,
     epoch: u32,
-    /// Batches of this worker in the epoch.
-    batches: u64,
     /// Magnitudes of the lanes of some vectors, ascending: as they were before the epoch.
     magnitudes: Vec<f32>,
-    /// Findings of the last evaluation.
-    found: Vec<Measure>,
 }
 
 impl Pruning {
-    /// `epoch_batches` are those of all workers together, `own` those of this one.
-    pub(super) fn new(settings: &Prune, model: &Model, epoch_batches: u64, own: u64) -> Self {
+    /// `epoch_batches` are those of all workers together.
+    pub(super) fn new(settings: &Prune, model: &Model, epoch_batches: u64) -> Self {
         Self {
             settings: settings.clone(),
             widths: Widths::new(&model.tables()),
             model: model.clone(),
-            epoch_batches: epoch_batches as f64,
-            batch_batches: epoch_batches as f64 / own.max(1) as f64,
+            epoch_batches,
             epoch: 0,
-            batches: 0,
             magnitudes: Vec::new(),
-            found: Vec::new(),
         }
-    }
-
-    /// Returns the findings of the last evaluation: shares that count as 0.
-    pub(super) fn found(&self) -> &[Measure] {
-        &self.found
     }
 
     /// Goes to the start of an epoch.
@@ -119,37 +108,37 @@ impl Pruning {
         epoch: u32,
         parameters: &mut dyn Parameters,
     ) -> Result<(), TrainError> {
-        (self.epoch, self.batches) = (epoch, 0);
+        self.epoch = epoch;
         if self.is_due() { self.look(parameters) } else { Ok(()) }
     }
 
-    /// Finds the limits for the next batch, whose R and layers are `layers`.
-    pub(super) fn step(&mut self, layers: &[f32], limits: &mut Limits) {
-        if self.is_due() && self.batches.is_multiple_of(BATCHES) {
-            *limits = self.limits(layers);
+    /// Finds the limits for a batch, whose R and layers are `layers`.
+    pub(super) fn step(&self, place: Place, layers: &[f32], limits: &mut Limits) {
+        if self.is_due() && place.in_chunk.is_multiple_of(BATCHES) {
+            *limits = self.limits(place.in_epoch, layers);
         } else if !self.is_due() {
             *limits = Limits::default();
         }
-        self.batches += 1;
     }
 
-    /// Finds the limits for an evaluation, and how much is pruned by them. `layers` are R and layers as they are now.
+    /// Finds the limits for an evaluation after an epoch. Returns findings: shares that count as 0. `layers` are R and layers as they are now.
     pub(super) fn evaluate(
         &mut self,
+        epoch: u32,
         parameters: &mut dyn Parameters,
         layers: &[f32],
         limits: &mut Limits,
-    ) -> Result<(), TrainError> {
-        if !self.settings.is_wanted() {
-            return Ok(());
-        }
+    ) -> Result<Vec<Measure>, TrainError> {
         *limits = Limits::default();
+        if !self.settings.is_wanted() {
+            return Ok(Vec::new());
+        }
+        self.epoch = epoch;
         if self.is_due() {
             self.look(parameters)?;
-            *limits = self.limits(layers);
+            *limits = self.limits(self.epoch_batches, layers);
         }
-        self.measure(layers, limits);
-        Ok(())
+        Ok(self.measure(layers, limits))
     }
 
     fn is_due(&self) -> bool {
@@ -170,10 +159,10 @@ impl Pruning {
         Ok(())
     }
 
-    /// The limits at this moment.
-    fn limits(&self, layers: &[f32]) -> Limits {
+    /// The limits after so many batches of the epoch.
+    fn limits(&self, batches: u64, layers: &[f32]) -> Limits {
         let epochs = f64::from(self.epoch - self.settings.warmup);
-        let steps = epochs * self.epoch_batches + self.batches as f64 * self.batch_batches;
+        let steps = epochs * self.epoch_batches as f64 + batches as f64;
         let reached = self.settings.reached(steps);
         let share = |target: f32| reached * f64::from(target);
         let (pairs, layers) = layers.split_at(self.model.pairs());
@@ -198,7 +187,7 @@ impl Pruning {
     }
 
     /// Counts what is below the limits.
-    fn measure(&mut self, layers: &[f32], limits: &Limits) {
+    fn measure(&self, layers: &[f32], limits: &Limits) -> Vec<Measure> {
         let below = |values: &[f32], limit: f32| values.iter().filter(|value| value.abs() < limit).count();
         let (pairs, rows) = layers.split_at(self.model.pairs());
         let (mut pruned, mut weights) = (0, 0);
@@ -208,15 +197,11 @@ impl Pruning {
         }
         let share = |pruned: usize, all: usize| pruned as f64 / all.max(1) as f64;
         let embeddings = share(below(&self.magnitudes, limits.embeddings), self.magnitudes.len());
-        self.found = vec![
-            Measure { key: "pruned_embeddings", name: "vectors pruned", value: embeddings },
-            Measure {
-                key: "pruned_pairs",
-                name: "pairs pruned",
-                value: share(below(pairs, limits.pairs), pairs.len()),
-            },
-            Measure { key: "pruned_layers", name: "layers pruned", value: share(pruned, weights) },
-        ];
+        vec![
+            Measure::new("pruned_embeddings", "vectors pruned", embeddings),
+            Measure::new("pruned_pairs", "pairs pruned", share(below(pairs, limits.pairs), pairs.len())),
+            Measure::new("pruned_layers", "layers pruned", share(pruned, weights)),
+        ]
     }
 }
 

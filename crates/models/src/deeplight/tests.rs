@@ -3,7 +3,10 @@ use std::path::{Path, PathBuf};
 use libra_client::{LocalParameters, Optimizer, Store};
 
 use super::*;
-use crate::{ModelConfig, ModelKind, open, profile};
+use crate::{
+    ModelConfig, ModelKind, open, profile,
+    testing::{assert_chunks_are_the_same_for_any_worker, epoch_in_order, evaluation_in_parts},
+};
 
 fn dataset() -> Arc<Dataset> {
     let recipe = Synthetic { rows: 6000, values: vec![10, 20, 20, 50, 200], ..Synthetic::default() };
@@ -42,26 +45,38 @@ fn clicks(quality: Quality) -> Clicks {
     }
 }
 
-/// Trains for so many epochs.
-fn train(training: &mut dyn Training, parameters: &mut LocalParameters, epochs: u32) -> Clicks {
+/// Trains for so many epochs, and evaluates.
+fn train(
+    training: &mut dyn Training,
+    parameters: &mut LocalParameters,
+    epochs: u32,
+) -> (Clicks, Vec<Measure>) {
     for epoch in 0..epochs {
-        let report = training.train_epoch(parameters, epoch, &mut |_| ()).unwrap();
+        let report = training.train_epoch(parameters, epoch, 5, &mut |_| ()).unwrap();
         assert_eq!(report.samples, training.samples_per_epoch());
     }
-    clicks(training.evaluate(parameters).unwrap())
+    let evaluation = training.evaluate(parameters, epochs - 1, 3).unwrap();
+    (clicks(evaluation.quality), evaluation.findings)
 }
 
 #[test]
 fn a_model_learns_planted_weights() {
-    let workload = workload(&config(), &dataset());
-    let baselines = workload.baselines();
-    let mut parameters = local(&*workload);
-    let mut training = workload.training(Partition::WHOLE).unwrap();
-    let quality = train(&mut *training, &mut parameters, 8);
-    assert_eq!(quality.cases(), 1200);
-    assert!(quality.auc() > 0.68, "{}", quality.auc());
-    assert!(quality.log_loss() < baselines[1].value - 0.03, "{} {baselines:?}", quality.log_loss());
-    assert!(training.findings().is_empty());
+    // Of 1200 cases AUC varies by 0.01 with the order of training, and log loss by 0.002.
+    let mut sums = [0.0; 2];
+    let seeds = 1..=4;
+    for seed in seeds.clone() {
+        let workload = workload(&TrainConfig { seed, ..config() }, &dataset());
+        let of_mean = workload.baselines()[1].value;
+        let mut parameters = local(&*workload);
+        let mut training = workload.training(1.0).unwrap();
+        let (quality, findings) = train(&mut *training, &mut parameters, 8);
+        assert_eq!(quality.cases(), 1200);
+        assert!(findings.is_empty());
+        sums[0] += quality.auc();
+        sums[1] += of_mean - quality.log_loss();
+    }
+    let [auc, gain] = sums.map(|sum| sum / seeds.clone().count() as f64);
+    assert!(auc > 0.68 && gain > 0.03, "AUC {auc}, log loss {gain} below that of the mean");
 }
 
 #[test]
@@ -74,7 +89,7 @@ fn a_run_can_be_repeated_to_the_bit() {
     let run = || {
         let workload = workload(&config, &dataset);
         let mut parameters = local(&*workload);
-        train(&mut *workload.training(Partition::WHOLE).unwrap(), &mut parameters, 1)
+        train(&mut *workload.training(1.0).unwrap(), &mut parameters, 1)
     };
     assert_eq!(run(), run());
 }
@@ -83,15 +98,26 @@ fn a_run_can_be_repeated_to_the_bit() {
 fn parts_of_the_evaluation_add_up_to_the_whole() {
     let workload = workload(&config(), &dataset());
     let mut parameters = local(&*workload);
-    let whole = train(&mut *workload.clone().training(Partition::WHOLE).unwrap(), &mut parameters, 1);
-    let mut sum = Quality::Clicks(Clicks::default());
-    for worker in 0..7 {
-        let mut training = workload.clone().training(Partition::of(worker, 7)).unwrap();
-        sum.add(&training.evaluate(&mut parameters).unwrap()).unwrap();
-    }
-    let sum = clicks(sum);
+    let (whole, _) = train(&mut *workload.clone().training(1.0).unwrap(), &mut parameters, 1);
+    let workload: Arc<dyn Workload> = workload;
+    let sum = clicks(evaluation_in_parts(&workload, &mut parameters));
     assert_eq!((sum.cases(), sum.auc()), (whole.cases(), whole.auc()));
     assert!((sum.log_loss() - whole.log_loss()).abs() < 1e-9);
+}
+
+#[test]
+fn chunks_are_the_same_for_any_worker() {
+    let prune =
+        Prune { embeddings: 0.3, pairs: 0.5, layers: 0.8, warmup: 1, interval: 1, ..Prune::default() };
+    for prune in [Prune::default(), prune] {
+        let mut config = config();
+        config.model = ModelConfig::Deeplight(DeepLightConfig { prune, dropout: 0.3, ..settings(&config) });
+        let workload: Arc<dyn Workload> = workload(&config, &dataset());
+        assert_chunks_are_the_same_for_any_worker(&workload);
+        if !settings(&config).prune.is_wanted() {
+            assert!(epoch_in_order(&workload, 1) == epoch_in_order(&workload, 13));
+        }
+    }
 }
 
 #[test]
@@ -102,13 +128,13 @@ fn a_pruned_model_is_as_sparse_as_was_asked_and_still_good() {
     config.model = ModelConfig::Deeplight(DeepLightConfig { prune, ..settings(&config) });
     let workload = workload(&config, &dataset());
     let mut parameters = local(&*workload);
-    let mut training = workload.training(Partition::WHOLE).unwrap();
-    train(&mut *training, &mut parameters, 2);
-    assert!(training.findings().iter().all(|found| found.value == 0.0), "{:?}", training.findings());
-    let quality = train(&mut *training, &mut parameters, 12);
+    let mut training = workload.training(1.0).unwrap();
+    let (_, findings) = train(&mut *training, &mut parameters, 2);
+    assert!(findings.len() == 3 && findings.iter().all(|found| found.value == 0.0), "{findings:?}");
+    let (quality, findings) = train(&mut *training, &mut parameters, 12);
     assert!(quality.auc() > 0.67, "{}", quality.auc());
     // 75 steps an epoch, 10 epochs of them: as good as all of the target is reached.
-    let found: Vec<f64> = training.findings().iter().map(|found| found.value).collect();
+    let found: Vec<f64> = findings.iter().map(|found| found.value).collect();
     for (found, target) in found.iter().zip([0.3, 0.5, 0.8]) {
         assert!((found - target).abs() < 0.06, "{found} {target}");
     }
@@ -149,8 +175,8 @@ fn a_score_that_is_not_a_number_is_an_error() {
     let config = TrainConfig { embeddings: sgd.into(), layers: sgd.into(), ..config() };
     let workload = workload(&config, &dataset());
     let mut parameters = local(&*workload);
-    let mut training = workload.training(Partition::WHOLE).unwrap();
-    let mut train = || training.train_epoch(&mut parameters, 0, &mut |_| ());
+    let mut training = workload.training(1.0).unwrap();
+    let mut train = || training.train_epoch(&mut parameters, 0, 1, &mut |_| ());
     let error = train().and_then(|_| train()).unwrap_err();
     assert!(matches!(error, TrainError::Diverged { .. } | TrainError::Client(_)), "{error}");
 }
@@ -174,8 +200,8 @@ fn the_head_of_criteo_is_predicted_as_well_as_published() {
     for pushes in [1, 2] {
         let store = Store::new(workload.tables(), config.seed).unwrap();
         let mut parameters = LocalParameters::with_pushes_per_update(store, pushes);
-        let mut training = workload.clone().training(Partition::WHOLE).unwrap();
-        let quality = train(&mut *training, &mut parameters, config.epochs);
+        let mut training = workload.clone().training(1.0).unwrap();
+        let (quality, _) = train(&mut *training, &mut parameters, config.epochs);
         assert_eq!((training.samples_per_epoch(), quality.cases()), (8000, 2000));
         // Logistic regression reaches 0.741.
         assert!(quality.auc() >= 0.735, "{pushes} pushes an update: AUC {}", quality.auc());

@@ -1,19 +1,25 @@
-//! Training batches: a worker's part of the text is cut into streams, which are read side by side.
+//! Training batches: a chunk of the text is cut into streams, which are read side by side.
 //!
 //! ```text
-//! text:                 |-- worker 0 -------------------|-- worker 1 -------------------|
-//! streams of worker 0:  |-- 0 ---|-- 1 ---|-- 2 ---|..
-//! batches:              |aaa|bbb|  |aaa|bbb| |aaa|bbb|     a: the first `steps` words of every stream
+//! text:                |-- chunk 0 --------------------|-- chunk 1 --------------------|
+//! streams of chunk 0:  |-- 0 ---|-- 1 ---|-- 2 ---|..
+//! batches:             |aaa|bbb| |aaa|bbb| |aaa|bbb|     a: the first `steps` words of every stream
 //! ```
-//! The next batch begins with the model's state of each stream at the end of the one before. Lengths of streams differ by one word at
-//! most; those that are longer come first, and their last words are a batch of their own. So each word is predicted once.
+//! The next batch of a chunk begins with the model's state of each stream at the end of the one before. A chunk is whole batches of words, so its streams are equally long;
+//! but at the end of the text their lengths may differ by one word: those that are longer come first, and their last words are a batch of
+//! their own. So each word is predicted once.
 
 use std::sync::Arc;
 
 use rand::{Rng, SeedableRng, rngs::SmallRng};
 
 use super::{data::Text, model::Model, sampling::LogUniform};
-use crate::{Partition, rows::DistinctRows};
+use crate::{
+    Chunk, TrainError,
+    learner::places,
+    order::{draw, epoch_seed, random_at},
+    rows::DistinctRows,
+};
 
 /// A sample of the text consists of pieces of so many words.
 const PIECE: usize = 1 << 10;
@@ -33,6 +39,8 @@ pub(super) struct Batch {
     pub(super) negatives: usize,
     /// For each row of an output the logarithm of how often it was expected among those.
     pub(super) log_expected: Vec<f32>,
+    /// Whether it is the first of a chunk, which begins without a state.
+    pub(super) is_first: bool,
     /// Decides what is dropped.
     pub(super) seed: u64,
 }
@@ -55,10 +63,12 @@ pub(super) struct BatchReader {
     text: Arc<Text>,
     model: Model,
     batch_config: BatchConfig,
-    worker: u64,
     /// The pieces of the text that are read, ascending; `None` for all.
     pieces: Option<Vec<u32>>,
-    /// Words that this worker predicts, counted over the pieces.
+    /// Words that are predicted in an epoch.
+    samples: usize,
+    epoch_seed: u64,
+    /// Those of the chunk, counted over the pieces.
     range: std::ops::Range<usize>,
     /// Current step of all streams.
     step: usize,
@@ -73,42 +83,50 @@ impl BatchReader {
         text: Arc<Text>,
         model: Model,
         batch_config: BatchConfig,
-        partition: Partition,
-    ) -> Self {
-        let pieces = draw(text.samples(), partition.sample, batch_config.seed);
+        sample: f64,
+    ) -> Result<Self, TrainError> {
+        let pieces = draw(text.samples().div_ceil(PIECE), sample, batch_config.seed)?;
         let samples = match &pieces {
             Some(pieces) => words_of(pieces, text.samples()),
             None => text.samples(),
         };
-        Self {
+        Ok(Self {
             sampler: LogUniform::new(text.vocabulary()),
             distinct: DistinctRows::new(2 * text.vocabulary()),
-            range: partition.range(samples),
             text,
             model,
             batch_config,
-            worker: partition.worker as u64,
             pieces,
+            samples,
+            epoch_seed: 0,
+            range: 0..0,
             step: 0,
             random: SmallRng::seed_from_u64(0),
             sample: Vec::new(),
-        }
+        })
     }
 
-    /// Goes back to the start. Negatives, and what is dropped, depend on the number of the epoch.
+    /// Goes to an epoch: negatives, and what is dropped, depend on its number.
     pub(super) fn start_epoch(&mut self, epoch: u32) {
-        self.step = 0;
-        let seed = self.batch_config.seed ^ (u64::from(epoch) << 32);
-        self.random = SmallRng::seed_from_u64(seed.wrapping_add(self.worker + 1));
+        self.epoch_seed = epoch_seed(self.batch_config.seed, epoch);
+        self.range = 0..0;
     }
 
-    /// Returns the number of words that this worker predicts in an epoch.
+    /// Goes to the start of a chunk of the epoch. What is dealt depends on nothing that was dealt before.
+    pub(super) fn start_chunk(&mut self, chunk: Chunk) {
+        let batch = self.batch_config.streams * self.batch_config.steps;
+        let range = chunk.samples(self.samples as u64, batch);
+        self.random = random_at(self.epoch_seed, range.start);
+        (self.range, self.step) = (places(range), 0);
+    }
+
+    /// Returns the number of words that are predicted in an epoch.
     pub(super) fn samples_per_epoch(&self) -> u64 {
-        self.range.len() as u64
+        self.samples as u64
     }
 
     /// Replaces `batch` by the next words and adds its rows to `keys`, which is empty. Returns how many words there are; none at the end
-    /// of the epoch.
+    /// of the chunk.
     pub(super) fn next_batch(&mut self, batch: &mut Batch, keys: &mut Vec<u64>) -> usize {
         let (length, longer) =
             (self.range.len() / self.batch_config.streams, self.range.len() % self.batch_config.streams);
@@ -117,6 +135,7 @@ impl BatchReader {
             0 => return 0,
             rest => (self.batch_config.streams, rest.min(self.batch_config.steps)),
         };
+        batch.is_first = self.step == 0;
         batch.streams = streams;
         batch.inputs.clear();
         batch.targets.clear();
@@ -160,27 +179,6 @@ impl BatchReader {
     }
 }
 
-/// Pieces of a random share of `samples` words, at least one, ascending; `None` for all.
-fn draw(samples: usize, share: f64, seed: u64) -> Option<Vec<u32>> {
-    if share >= 1.0 {
-        return None;
-    }
-    let count = samples.div_ceil(PIECE);
-    #[expect(
-        clippy::cast_possible_truncation,
-        clippy::cast_sign_loss,
-        reason = "at most `count`, and not negative"
-    )]
-    let drawn = ((count as f64 * share).round() as usize).clamp(1, count);
-    let mut random = SmallRng::seed_from_u64(seed ^ 0x0b5e_55ed_5a3b_1e00);
-    let mut pieces: Vec<u32> = rand::seq::index::sample(&mut random, count, drawn)
-        .into_iter()
-        .map(|piece| u32::try_from(piece).expect("fewer than 2^32 pieces"))
-        .collect();
-    pieces.sort_unstable();
-    Some(pieces)
-}
-
 /// Words of some pieces of a text: the last of a text may be short.
 fn words_of(pieces: &[u32], samples: usize) -> usize {
     pieces.iter().map(|&piece| PIECE.min(samples - piece as usize * PIECE)).sum()
@@ -191,7 +189,7 @@ mod tests {
     use super::*;
     use crate::{LAYER_KEYS, ModelKind, lstm::LstmConfig};
 
-    fn batch_reader(samples: usize, streams: usize, partition: Partition) -> BatchReader {
+    fn batch_reader(samples: usize, streams: usize, sample: f64) -> BatchReader {
         // Each word once, so that a word is a place.
         let words = u32::try_from(samples + 1).unwrap();
         let text = Text {
@@ -201,15 +199,19 @@ mod tests {
             valid: vec![0, 1],
         };
         let model = Model::new(&LstmConfig::default(), &ModelKind::Lstm.config(), text.vocabulary());
-        BatchReader::new(
-            Arc::new(text),
-            model,
-            BatchConfig { streams, steps: 4, samples: 5, seed: 1 },
-            partition,
-        )
+        let batch_config = BatchConfig { streams, steps: 4, samples: 5, seed: 1 };
+        let mut batch_reader = BatchReader::new(Arc::new(text), model, batch_config, sample).unwrap();
+        batch_reader.start_epoch(0);
+        batch_reader
     }
 
-    /// The place of each word of each batch.
+    /// The place of each word of each batch of a chunk.
+    fn places_of(batch_reader: &mut BatchReader, number: u32, chunks: u32) -> Vec<Vec<u64>> {
+        batch_reader.start_chunk(Chunk { number, chunks });
+        places(batch_reader)
+    }
+
+    /// The same of what is left of it.
     fn places(batch_reader: &mut BatchReader) -> Vec<Vec<u64>> {
         let (mut batch, mut keys, mut batches) = (Batch::default(), Vec::new(), Vec::new());
         let outputs = batch_reader.text.vocabulary() as u64;
@@ -222,6 +224,7 @@ mod tests {
                 keys.len(),
                 batch.words + batch.log_expected.len() + batch_reader.model.layer_keys().count()
             );
+            assert_eq!(batch.is_first, batches.is_empty());
             assert!(keys[keys.len() - 1] >= LAYER_KEYS);
             let mut distinct = keys.clone();
             distinct.sort_unstable();
@@ -235,39 +238,51 @@ mod tests {
 
     #[test]
     fn streams_are_read_side_by_side() {
-        // 23 words: workers get 11 and 12, and streams of 4, 4 and 3, of 4 each.
-        let mut batch_reader = batch_reader(23, 3, Partition::of(0, 2));
-        batch_reader.start_epoch(0);
-        let batches = places(&mut batch_reader);
-        assert_eq!(batches, [vec![0, 4, 8, 1, 5, 9, 2, 6, 10], vec![3, 7]]);
-        assert_eq!(batch_reader.samples_per_epoch(), 11);
+        // 23 words: chunks have 12 and 11 of them, in three streams of 4, and of 4, 4 and 3.
+        let mut batch_reader = batch_reader(23, 3, 1.0);
+        let last = places_of(&mut batch_reader, 1, 2);
+        assert_eq!(last, [vec![12, 16, 20, 13, 17, 21, 14, 18, 22], vec![15, 19]]);
+        let first = places_of(&mut batch_reader, 0, 2);
+        assert_eq!(first, [vec![0, 4, 8, 1, 5, 9, 2, 6, 10, 3, 7, 11]]);
         assert!(places(&mut batch_reader).is_empty());
-        batch_reader.start_epoch(0);
-        assert_eq!(places(&mut batch_reader), batches);
+        assert_eq!(places_of(&mut batch_reader, 1, 2), last);
     }
 
     #[test]
-    fn each_word_is_predicted_once_by_any_number_of_workers() {
-        for (samples, streams, workers) in [(1, 3, 2), (50, 3, 4), (100, 8, 1), (64, 4, 2)] {
-            let mut found = Vec::new();
-            for worker in 0..workers {
-                let mut batch_reader = batch_reader(samples, streams, Partition::of(worker, workers));
-                batch_reader.start_epoch(1);
-                let own: Vec<u64> = places(&mut batch_reader).concat();
-                assert_eq!(own.len() as u64, batch_reader.samples_per_epoch());
-                found.extend(own);
-            }
+    fn each_word_is_predicted_once_whatever_the_chunks() {
+        for (samples, streams, chunks) in [(1, 3, 2), (50, 3, 4), (100, 8, 1), (64, 4, 2), (1000, 3, 13)] {
+            let mut batch_reader = batch_reader(samples, streams, 1.0);
+            let chunks =
+                (0..chunks).rev().map(|number| places_of(&mut batch_reader, number, chunks).concat());
+            let mut found = chunks.collect::<Vec<_>>().concat();
             found.sort_unstable();
             assert_eq!(found, (0..samples as u64).collect::<Vec<u64>>());
         }
     }
 
     #[test]
+    fn a_chunk_has_the_same_negatives_and_seeds_again() {
+        let mut batch_reader = batch_reader(100, 3, 1.0);
+        let mut batches = |epoch, number| {
+            batch_reader.start_epoch(epoch);
+            batch_reader.start_chunk(Chunk { number, chunks: 4 });
+            let (mut batch, mut keys, mut found) = (Batch::default(), Vec::new(), Vec::new());
+            while batch_reader.next_batch(&mut batch, &mut keys) > 0 {
+                found.push((batch.clone(), std::mem::take(&mut keys)));
+            }
+            found
+        };
+        let first = batches(1, 2);
+        assert_ne!(batches(2, 2), first);
+        assert_ne!(batches(1, 1), first);
+        assert_eq!(batches(1, 2), first);
+    }
+
+    #[test]
     fn a_sample_is_pieces_of_the_text() {
         let samples = 10 * PIECE + 7;
-        let mut batch_reader = batch_reader(samples, 2, Partition { sample: 0.3, ..Partition::WHOLE });
-        batch_reader.start_epoch(0);
-        let mut found: Vec<u64> = places(&mut batch_reader).concat();
+        let mut batch_reader = batch_reader(samples, 2, 0.3);
+        let mut found: Vec<u64> = places_of(&mut batch_reader, 0, 1).concat();
         found.sort_unstable();
         let pieces = batch_reader.pieces.clone().unwrap();
         assert_eq!((pieces.len(), found.len() as u64), (3, batch_reader.samples_per_epoch()));
@@ -277,6 +292,5 @@ mod tests {
         });
         assert_eq!(found, expected.collect::<Vec<u64>>());
         assert_eq!(words_of(&[10], samples), 7);
-        assert_eq!(draw(5, 1e-9, 1), Some(vec![0]));
     }
 }

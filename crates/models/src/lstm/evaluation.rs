@@ -9,16 +9,16 @@ use super::{
     model::{LogSum, Memory, Model, Network},
 };
 use crate::{
-    Partition, TrainError,
+    Chunk, TrainError,
     matrix::{add, matrix, set_product, strided},
     quality::Language,
     rows::DistinctRows,
     trainer::read_rows,
 };
 
-/// The validation text is read in runs of at most so many words, each from an empty memory, so that they can be read side by side, and by any number of
-/// workers with the same result. In Penn Treebank that costs a word in a thousand its context.
-const RUN: usize = 1 << 10;
+/// The validation text is read in runs of at most so many words, each from an empty memory, so that they can be read side by side, and in any number of
+/// chunks with the same result. In Penn Treebank that costs a word in a thousand its context.
+pub(super) const RUN: usize = 1 << 10;
 
 /// Words of all runs that go through the network at once, ..
 const WORDS_MAX: usize = 2048;
@@ -29,15 +29,35 @@ const STREAMS_MAX: usize = 128;
 /// Words whose logits are computed at once, and of how many outputs: 1 MiB, which a second-level cache holds.
 const BLOCK: (usize, usize) = (256, 1024);
 
-/// Measures the prediction of the next word in a worker's runs of the validation text.
+/// The rows of a model that any text takes.
+pub(super) struct Rows {
+    outputs: Vec<f32>,
+    layers: Vec<f32>,
+}
+
+impl Rows {
+    pub(super) fn read(
+        model: &Model,
+        widths: &Widths,
+        parameters: &mut dyn Parameters,
+    ) -> Result<Self, TrainError> {
+        let outputs = read_rows(parameters, widths, &model.output_keys().collect::<Vec<u64>>())?;
+        let layers = read_rows(parameters, widths, &model.layer_keys().collect::<Vec<u64>>())?;
+        Ok(Self { outputs, layers })
+    }
+}
+
+/// Measures the prediction of the next word in a chunk of the validation text.
 pub(super) fn evaluate(
     model: &Model,
     network: &mut Network,
+    Rows { outputs, layers }: &Rows,
+    widths: &Widths,
     parameters: &mut dyn Parameters,
     text: &Text,
-    partition: Partition,
+    chunk: Chunk,
 ) -> Result<Language, TrainError> {
-    let runs = partition.range(text.cases().div_ceil(RUN));
+    let runs = chunk.places(text.cases().div_ceil(RUN));
     let mut quality = Language::default();
     if runs.is_empty() {
         return Ok(quality);
@@ -50,10 +70,7 @@ pub(super) fn evaluate(
         .iter()
         .map(|&word| distinct.index(model.word_key(word), &mut keys))
         .collect();
-    let widths = Widths::new(&model.tables());
-    let words = read_rows(parameters, &widths, &keys)?;
-    let outputs = read_rows(parameters, &widths, &model.output_keys().collect::<Vec<u64>>())?;
-    let layers = read_rows(parameters, &widths, &model.layer_keys().collect::<Vec<u64>>())?;
+    let words = read_rows(parameters, widths, &keys)?;
 
     let mut logits = Vec::new();
     // All runs but the last have the same length; as many at a time as fit, but one by itself in any case.
@@ -71,10 +88,10 @@ pub(super) fn evaluate(
                 .flat_map(|step| (first..first + streams).map(move |run| run * RUN + step))
                 .collect();
             let inputs: Vec<u32> = places.iter().map(|&place| inputs[place - read.start]).collect();
-            let hidden = network.read(&words, &inputs, &layers, streams, &mut memory);
+            let hidden = network.read(&words, &inputs, layers, streams, &mut memory);
             for (places, hidden) in places.chunks(BLOCK.0).zip(hidden.chunks(BLOCK.0 * model.outputs())) {
                 let targets: Vec<u32> = places.iter().map(|&place| text.valid[place + 1]).collect();
-                let nats = score(model, &outputs, hidden, &targets, &mut logits);
+                let nats = score(model, outputs, hidden, &targets, &mut logits);
                 for (place, nats) in places.iter().zip(nats) {
                     if !nats.is_finite() {
                         let what = format!("word {} of the validation text", place + 1);

@@ -1,7 +1,12 @@
 use libra_client::{ClientError, LocalParameters, Optimizer, PullId, Pulled, Store, Tick};
 
 use super::*;
-use crate::{ModelConfig, ModelKind, data::DataError, profile, quality::Language};
+use crate::{
+    ModelConfig, ModelKind,
+    data::DataError,
+    profile,
+    testing::{assert_chunks_are_the_same_for_any_worker, evaluation_in_parts},
+};
 
 fn text() -> Arc<Text> {
     let recipe = Synthetic { vocabulary: 300, sentences: 400, ..Synthetic::default() };
@@ -35,7 +40,7 @@ fn workload(config: &TrainConfig, text: &Arc<Text>) -> Result<Arc<Lstm>, TrainEr
 }
 
 fn training(config: &TrainConfig, text: &Arc<Text>) -> Box<dyn Training> {
-    workload(config, text).unwrap().training(Partition::WHOLE).unwrap()
+    workload(config, text).unwrap().training(1.0).unwrap()
 }
 
 fn local(config: &TrainConfig, text: &Arc<Text>) -> LocalParameters {
@@ -43,7 +48,7 @@ fn local(config: &TrainConfig, text: &Arc<Text>) -> LocalParameters {
 }
 
 fn language(training: &mut dyn Training, parameters: &mut dyn Parameters) -> Language {
-    match training.evaluate(parameters).unwrap() {
+    match training.evaluate(parameters, 0, 2).unwrap().quality {
         Quality::Language(language) => language,
         other => panic!("{other:?}"),
     }
@@ -63,7 +68,7 @@ fn it_learns_more_than_frequencies() {
         assert!((nothing / text.vocabulary() as f64 - 1.0).abs() < 0.05, "{nothing}");
         let mut losses = Vec::new();
         for epoch in 0..6 {
-            let report = training.train_epoch(&mut parameters, epoch, &mut |_| ()).unwrap();
+            let report = training.train_epoch(&mut parameters, epoch, 3, &mut |_| ()).unwrap();
             assert_eq!((report.samples, report.epoch), (workload.samples_per_epoch(), epoch));
             losses.push(report.loss);
         }
@@ -90,7 +95,7 @@ fn random_words_are_not_predicted() {
     let mut training = training(&config, &text);
     let mut parameters = local(&config, &text);
     for epoch in 0..2 {
-        training.train_epoch(&mut parameters, epoch, &mut |_| ()).unwrap();
+        training.train_epoch(&mut parameters, epoch, 3, &mut |_| ()).unwrap();
     }
     let quality = language(&mut *training, &mut parameters);
     // 41 words of a sentence are random, but for its end.
@@ -104,7 +109,7 @@ fn a_run_can_be_repeated_to_the_bit() {
         let config = config(|_| ());
         let mut training = training(&config, &text);
         let mut parameters = local(&config, &text);
-        let report = training.train_epoch(&mut parameters, 0, &mut |_| ()).unwrap();
+        let report = training.train_epoch(&mut parameters, 0, 1, &mut |_| ()).unwrap();
         (report, language(&mut *training, &mut parameters))
     };
     assert_eq!(run(), run());
@@ -119,12 +124,8 @@ fn parts_of_the_evaluation_add_up_to_the_whole() {
     let config = config(|_| ());
     let mut parameters = local(&config, &text);
     let expected = language(&mut *training(&config, &text), &mut parameters);
-    let mut sum = Language::default();
-    for worker in 0..5 {
-        let workload = workload(&config, &text).unwrap();
-        let mut training = workload.training(Partition::of(worker, 5)).unwrap();
-        sum += language(&mut *training, &mut parameters);
-    }
+    let workload: Arc<dyn Workload> = workload(&config, &text).unwrap();
+    let Quality::Language(sum) = evaluation_in_parts(&workload, &mut parameters) else { panic!() };
     assert_eq!((sum.words, expected.words), (2200, 2200));
     // Outputs come in several blocks; a word that were left out would make all others more probable.
     assert!((expected.perplexity() / text.vocabulary() as f64 - 1.0).abs() < 0.02);
@@ -133,17 +134,15 @@ fn parts_of_the_evaluation_add_up_to_the_whole() {
 }
 
 #[test]
-fn workers_train_on_everything_together() {
-    let text = text();
-    let config = config(|_| ());
-    let mut parameters = local(&config, &text);
-    let mut samples = 0;
-    for worker in 0..3 {
-        let workload = workload(&config, &text).unwrap();
-        let mut training = workload.training(Partition::of(worker, 3)).unwrap();
-        samples += training.train_epoch(&mut parameters, 0, &mut |_| ()).unwrap().samples;
-    }
-    assert_eq!(samples, workload(&config, &text).unwrap().samples_per_epoch());
+fn chunks_are_the_same_for_any_worker() {
+    let workload: Arc<dyn Workload> = workload(&config(|_| ()), &text()).unwrap();
+    assert_chunks_are_the_same_for_any_worker(&workload);
+    let samples = |chunks| {
+        let mut parameters = local(&config(|_| ()), &text());
+        let mut training = workload.clone().training(1.0).unwrap();
+        training.train_epoch(&mut parameters, 0, chunks, &mut |_| ()).unwrap().samples
+    };
+    assert_eq!([samples(1), samples(7)], [workload.samples_per_epoch(); 2]);
 }
 
 #[test]
@@ -210,20 +209,20 @@ fn a_score_that_is_not_a_number_is_an_error() {
     let text = text();
     let mut training = training(&config(|_| ()), &text);
     let mut parameters = Poisoned(local(&config(|_| ()), &text));
-    let error = training.train_epoch(&mut parameters, 3, &mut |_| ()).unwrap_err();
+    let error = training.train_epoch(&mut parameters, 3, 1, &mut |_| ()).unwrap_err();
     assert!(matches!(error, TrainError::Diverged { epoch: 3, batch: 0, .. }), "{error}");
-    let error = training.evaluate(&mut parameters).unwrap_err();
+    let error = training.evaluate(&mut parameters, 0, 1).unwrap_err();
     assert!(matches!(error, TrainError::Score { .. }), "{error}");
 }
 
 #[test]
 fn settings_that_cannot_be_trained_are_refused() {
     let good = text();
-    let new = |config: &TrainConfig, text: &Text, worker| {
+    let new = |config: &TrainConfig, text: &Text, sample| {
         let workload = workload(config, &Arc::new(text.clone()));
-        workload.and_then(|workload| workload.training(Partition::of(worker, 2))).map(|_| ()).unwrap_err()
+        workload.and_then(|workload| workload.training(sample)).map(|_| ()).unwrap_err()
     };
-    let field = |change: fn(&mut LstmConfig)| match new(&config(change), &good, 0) {
+    let field = |change: fn(&mut LstmConfig)| match new(&config(change), &good, 1.0) {
         TrainError::Config(error) => error.field,
         other => panic!("{other}"),
     };
@@ -238,9 +237,9 @@ fn settings_that_cannot_be_trained_are_refused() {
     assert_eq!(field(|lstm| lstm.clip = f32::NAN), "clip");
     assert_eq!(field(|lstm| lstm.range = 0.0), "range");
     assert_eq!(field(|lstm| lstm.vocabulary = 1), "vocabulary");
-    assert!(matches!(new(&config(|_| ()), &good, 2), TrainError::Worker { worker: 2, workers: 2 }));
+    assert!(matches!(new(&config(|_| ()), &good, 2.0), TrainError::Sample { .. }));
     let empty = Text { train: vec![0], ..(*good).clone() };
-    assert!(matches!(new(&config(|_| ()), &empty, 0), TrainError::Data(DataError::NoWords { .. })));
+    assert!(matches!(new(&config(|_| ()), &empty, 1.0), TrainError::Data(DataError::NoWords { .. })));
 }
 
 #[test]

@@ -13,9 +13,10 @@ use crate::{
     trainer::read_rows,
 };
 
-/// Ranks the item of each of `cases` among its negatives.
+/// Ranks the item of each of `cases` among its negatives. The network has its layers already.
 pub(super) fn evaluate(
     model: &Model,
+    widths: &Widths,
     network: &mut Network,
     distinct: &mut DistinctRows,
     parameters: &mut dyn Parameters,
@@ -37,9 +38,7 @@ pub(super) fn evaluate(
         }
     }
 
-    let widths = Widths::new(&model.tables());
-    network.load_layers(&read_rows(parameters, &widths, &model.layer_keys().collect::<Vec<u64>>())?);
-    let rows = read_rows(parameters, &widths, &keys)?;
+    let rows = read_rows(parameters, widths, &keys)?;
 
     let mut scores = Vec::new();
     network.score(&rows, &samples, &mut scores);

@@ -3,7 +3,11 @@ use std::mem;
 use libra_client::{ClientError, LocalParameters, Optimizer, PullId, Pulled, Store, Tick, Widths};
 
 use super::*;
-use crate::{ModelConfig, ModelKind, data::DataError, quality::Ranking};
+use crate::{
+    ModelConfig, ModelKind,
+    data::DataError,
+    testing::{assert_chunks_are_the_same_for_any_worker, epoch_in_order, evaluation_in_parts},
+};
 
 fn dataset() -> Arc<Dataset> {
     let recipe = Synthetic { users: 60, items: 150, picks_min: 10, ..Synthetic::default() };
@@ -29,7 +33,7 @@ fn workload(config: &TrainConfig, dataset: &Arc<Dataset>) -> Result<Arc<Ncf>, Tr
 }
 
 fn training(config: &TrainConfig, dataset: &Arc<Dataset>) -> Box<dyn Training> {
-    workload(config, dataset).unwrap().training(Partition::WHOLE).unwrap()
+    workload(config, dataset).unwrap().training(1.0).unwrap()
 }
 
 fn local(config: &TrainConfig, dataset: &Arc<Dataset>) -> LocalParameters {
@@ -37,7 +41,7 @@ fn local(config: &TrainConfig, dataset: &Arc<Dataset>) -> LocalParameters {
 }
 
 fn ranking(training: &mut dyn Training, parameters: &mut dyn Parameters) -> Ranking {
-    match training.evaluate(parameters).unwrap() {
+    match training.evaluate(parameters, 0, 2).unwrap().quality {
         Quality::Ranking(ranking) => ranking,
         other => panic!("{other:?}"),
     }
@@ -55,7 +59,7 @@ fn every_model_learns() {
         for epoch in 0..8 {
             let mut last = 0;
             let report = training
-                .train_epoch(&mut parameters, epoch, &mut |progress| {
+                .train_epoch(&mut parameters, epoch, 3, &mut |progress| {
                     assert!(progress.samples > last && progress.samples <= progress.samples_total);
                     last = progress.samples;
                 })
@@ -76,7 +80,7 @@ fn a_run_can_be_repeated_to_the_bit() {
     let run = || {
         let mut training = training(&config(), &dataset);
         let mut parameters = local(&config(), &dataset);
-        let report = training.train_epoch(&mut parameters, 0, &mut |_| ()).unwrap();
+        let report = training.train_epoch(&mut parameters, 0, 1, &mut |_| ()).unwrap();
         (report, ranking(&mut *training, &mut parameters))
     };
     assert_eq!(run(), run());
@@ -87,16 +91,19 @@ fn parts_of_the_evaluation_add_up_to_the_whole() {
     let dataset = dataset();
     let mut whole = training(&config(), &dataset);
     let mut parameters = local(&config(), &dataset);
-    whole.train_epoch(&mut parameters, 0, &mut |_| ()).unwrap();
+    whole.train_epoch(&mut parameters, 0, 1, &mut |_| ()).unwrap();
     let expected = ranking(&mut *whole, &mut parameters);
-    let mut sum = Ranking::default();
-    for worker in 0..7 {
-        let workload = workload(&config(), &dataset).unwrap();
-        let mut training = workload.training(Partition::of(worker, 7)).unwrap();
-        sum += ranking(&mut *training, &mut parameters);
-    }
+    let workload: Arc<dyn Workload> = workload(&config(), &dataset).unwrap();
+    let Quality::Ranking(sum) = evaluation_in_parts(&workload, &mut parameters) else { panic!() };
     assert_eq!((sum.hits, sum.cases), (expected.hits, expected.cases));
     assert!((sum.gain - expected.gain).abs() < 1e-9);
+}
+
+#[test]
+fn chunks_are_the_same_for_any_worker() {
+    let workload: Arc<dyn Workload> = workload(&config(), &dataset()).unwrap();
+    assert_chunks_are_the_same_for_any_worker(&workload);
+    assert!(epoch_in_order(&workload, 1) == epoch_in_order(&workload, 13));
 }
 
 /// Records the calls, and answers with rows of one value.
@@ -169,7 +176,7 @@ fn the_next_pull_is_under_way_while_a_batch_is_computed() {
     let config = TrainConfig { batch: 5, ..config() };
     let dataset = Arc::new(dataset);
     let mut script = Script::new(&config, &dataset, 0.1);
-    training(&config, &dataset).train_epoch(&mut script, 0, &mut |_| ()).unwrap();
+    training(&config, &dataset).train_epoch(&mut script, 0, 1, &mut |_| ()).unwrap();
     let expected = "start start finish push start finish push finish push flush";
     assert_eq!(script.calls.join(" "), expected);
 }
@@ -187,15 +194,15 @@ fn a_score_that_is_not_a_number_is_an_error() {
     let dataset = dataset();
     let mut training = training(&config(), &dataset);
     let mut script = Script::new(&config(), &dataset, f32::NAN);
-    let error = training.train_epoch(&mut script, 3, &mut |_| ()).unwrap_err();
+    let error = training.train_epoch(&mut script, 3, 1, &mut |_| ()).unwrap_err();
     assert!(matches!(error, TrainError::Diverged { epoch: 3, batch: 0, .. }), "{error}");
     assert!(!script.calls.contains(&"push"));
-    let error = training.evaluate(&mut script).unwrap_err();
+    let error = training.evaluate(&mut script, 0, 1).unwrap_err();
     assert!(matches!(error, TrainError::Score { .. }), "{error}");
 
     let mut script = Script::new(&config(), &dataset, 0.1);
     script.answer_missing = 1;
-    let error = training.train_epoch(&mut script, 0, &mut |_| ()).unwrap_err();
+    let error = training.train_epoch(&mut script, 0, 1, &mut |_| ()).unwrap_err();
     assert!(matches!(error, TrainError::Answer { .. }), "{error}");
 }
 
@@ -205,26 +212,26 @@ fn a_rate_that_is_too_high_ends_as_an_error() {
     let config = TrainConfig { embeddings: sgd.into(), layers: sgd.into(), ..config() };
     let mut training = training(&config, &dataset());
     let mut parameters = local(&config, &dataset());
-    let mut train = || training.train_epoch(&mut parameters, 0, &mut |_| ());
+    let mut train = || training.train_epoch(&mut parameters, 0, 1, &mut |_| ());
     let error = train().and_then(|_| train()).unwrap_err();
     assert!(matches!(error, TrainError::Diverged { .. } | TrainError::Client(_)), "{error}");
 }
 
 #[test]
 fn settings_that_cannot_be_trained_are_refused() {
-    let new = |config: &TrainConfig, dataset: &Dataset, worker| {
+    let new = |config: &TrainConfig, dataset: &Dataset, sample| {
         let workload = workload(config, &Arc::new(dataset.clone()));
-        workload.and_then(|workload| workload.training(Partition::of(worker, 2))).map(|_| ()).unwrap_err()
+        workload.and_then(|workload| workload.training(sample)).map(|_| ()).unwrap_err()
     };
     let good = dataset();
-    let error = new(&TrainConfig { batch: 0, ..config() }, &good, 0);
+    let error = new(&TrainConfig { batch: 0, ..config() }, &good, 1.0);
     assert!(matches!(error, TrainError::Config(_)), "{error}");
-    assert!(matches!(new(&config(), &good, 2), TrainError::Worker { worker: 2, workers: 2 }));
+    assert!(matches!(new(&config(), &good, 0.0), TrainError::Sample { .. }));
     let empty = Dataset { train: Vec::new(), ..(*good).clone() };
-    assert!(matches!(new(&config(), &empty, 0), TrainError::Data(DataError::NothingToLearn { .. })));
+    assert!(matches!(new(&config(), &empty, 1.0), TrainError::Data(DataError::NothingToLearn { .. })));
     let beyond = Dataset { items: 2, ..(*good).clone() };
-    assert!(matches!(new(&config(), &beyond, 0), TrainError::Data(DataError::OutOfRange { .. })));
+    assert!(matches!(new(&config(), &beyond, 1.0), TrainError::Data(DataError::OutOfRange { .. })));
     let full = Dataset { users: 1, items: 1, train: vec![(0, 0)], ..(*good).clone() };
     let full = Dataset { test: vec![TestCase { user: 0, item: 0, negatives: vec![] }], ..full };
-    assert!(matches!(new(&config(), &full, 0), TrainError::Negatives(NoNegatives { user: 0 })));
+    assert!(matches!(new(&config(), &full, 1.0), TrainError::Negatives(NoNegatives { user: 0 })));
 }

@@ -1,7 +1,10 @@
 use libra_client::{LocalParameters, Store};
 
 use super::*;
-use crate::{ModelConfig, ModelKind};
+use crate::{
+    ModelConfig, ModelKind,
+    testing::{assert_chunks_are_the_same_for_any_worker, epoch_in_order, evaluation_in_parts},
+};
 
 fn config() -> TrainConfig {
     let synthetic_lr = SyntheticLrConfig {
@@ -26,23 +29,18 @@ fn it_learns_planted_weights_and_test_parts_add_up() {
     let config = config();
     let workload = crate::open(&config, SOURCE).unwrap();
     let mut parameters = LocalParameters::new(Store::new(workload.tables(), config.seed).unwrap());
-    let mut training = workload.clone().training(Partition::WHOLE).unwrap();
-    assert!((clicks(training.evaluate(&mut parameters).unwrap()).auc() - 0.5).abs() < 1e-9);
+    let mut training = workload.clone().training(1.0).unwrap();
+    assert!((clicks(training.evaluate(&mut parameters, 0, 1).unwrap().quality).auc() - 0.5).abs() < 1e-9);
     for epoch in 0..3 {
-        let report = training.train_epoch(&mut parameters, epoch, &mut |_| ()).unwrap();
+        let report = training.train_epoch(&mut parameters, epoch, 5, &mut |_| ()).unwrap();
         assert_eq!((report.samples, report.batches), (20_000, 79));
     }
-    let whole = clicks(training.evaluate(&mut parameters).unwrap());
+    let whole = clicks(training.evaluate(&mut parameters, 0, 1).unwrap().quality);
     let best = workload.baselines()[1].value;
     assert!(best > 0.75 && whole.auc() > best - 0.08, "{} of {best}", whole.auc());
     assert_eq!(whole.cases(), 4000);
 
-    let mut parts = Quality::Clicks(Clicks::default());
-    for worker in 0..3 {
-        let mut training = workload.clone().training(Partition::of(worker, 3)).unwrap();
-        parts.add(&training.evaluate(&mut parameters).unwrap()).unwrap();
-    }
-    let parts = clicks(parts);
+    let parts = clicks(evaluation_in_parts(&workload, &mut parameters));
     assert!((parts.auc() - whole.auc()).abs() < 1e-12 && (parts.log_loss() - whole.log_loss()).abs() < 1e-9);
 }
 
@@ -55,7 +53,6 @@ fn gradients_are_those_of_finite_differences() {
     let samples = Samples { rows: vec![0, 2, 1, 0, 1], ends: vec![2, 2, 5], labels: vec![1.0, 0.0, 1.0] };
     let mut learner = SyntheticLrLearner {
         workload,
-        partition: Partition::WHOLE,
         samples: 0,
         next: 0..0,
         epoch: 0,
@@ -79,11 +76,12 @@ fn gradients_are_those_of_finite_differences() {
 }
 
 #[test]
-fn workers_share_an_epoch_and_a_sample_is_a_part_of_it() {
+fn chunks_are_the_same_for_any_worker_and_a_sample_is_a_part() {
     let workload = crate::open(&config(), SOURCE).unwrap();
-    let samples = |share| workload.clone().training(share).unwrap().samples_per_epoch();
-    assert_eq!((0..3).map(|worker| samples(Partition::of(worker, 3))).sum::<u64>(), 20_000);
-    assert_eq!(samples(Partition { sample: 0.01, ..Partition::WHOLE }), 200);
+    assert_chunks_are_the_same_for_any_worker(&workload);
+    assert!(epoch_in_order(&workload, 1) == epoch_in_order(&workload, 13));
+    let samples = |sample| workload.clone().training(sample).unwrap().samples_per_epoch();
+    assert_eq!([samples(1.0), samples(0.01)], [20_000, 200]);
 }
 
 #[test]

@@ -1,5 +1,7 @@
 //! Several workers on one store in memory, each on a thread.
 
+mod chunks;
+
 use std::{
     ops::Range,
     sync::{Arc, Condvar, Mutex, MutexGuard},
@@ -19,7 +21,7 @@ fn tables(rate: f32) -> Vec<TableSpec> {
     vec![TableSpec { name: "weight".into(), keys: 0..WEIGHTS, width: 1, rule, init: Init::Zero }]
 }
 
-/// Linear regression with three weights a sample. A step of all workers takes the next samples, each worker its part of them.
+/// Linear regression with three weights a sample. A step of all workers takes the next samples, each worker its part of them: one chunk that each has for itself.
 struct Regression {
     batch: u64,
     worker: u64,
@@ -49,13 +51,15 @@ impl Regression {
 impl Learner for Regression {
     type Batch = (Range<u64>, Vec<u64>);
 
-    fn start_epoch(&mut self, _: u32) -> Result<(), TrainError> {
+    fn start_epoch(&mut self, _: u32) {}
+
+    fn start_chunk(&mut self, _: Chunk) -> Result<(), TrainError> {
         self.next = self.worker * self.batch;
         Ok(())
     }
 
     fn samples_per_epoch(&self) -> u64 {
-        SAMPLES / self.workers
+        SAMPLES
     }
 
     fn next_batch(&mut self, batch: &mut Self::Batch, keys: &mut Vec<u64>) -> Result<usize, TrainError> {
@@ -87,7 +91,15 @@ impl Learner for Regression {
         Ok(loss)
     }
 
-    fn evaluate(&mut self, _: &mut dyn Parameters) -> Result<Quality, TrainError> {
+    fn quality_of_nothing(&self) -> Quality {
+        unreachable!("no test evaluates it")
+    }
+
+    fn start_evaluation(&mut self, _: u32, _: &mut dyn Parameters) -> Result<Vec<Measure>, TrainError> {
+        unreachable!("no test evaluates it")
+    }
+
+    fn evaluate(&mut self, _: Chunk, _: &mut dyn Parameters) -> Result<Quality, TrainError> {
         unreachable!("no test evaluates it")
     }
 }
@@ -206,7 +218,7 @@ fn train(shared: &Arc<Shared>, worker: usize, learner: Regression, mode: Mode) -
         let mut training = Trainer::new(learner, &tables(0.0), mode);
         for epoch in 0..2 {
             member.barrier().unwrap();
-            training.train_epoch(&mut member, epoch, &mut |_| ()).unwrap();
+            training.train_epoch(&mut member, epoch, 1, &mut |_| ()).unwrap();
         }
         member.barrier().unwrap();
     })

@@ -44,7 +44,8 @@ impl Held {
         Ok(held)
     }
 
-    fn read(&self, number: usize, row: &mut Row) {
+    /// Replaces `row` by the row of this number.
+    pub(super) fn read(&self, number: usize, row: &mut Row) {
         let start = if number == 0 { 0 } else { self.ends[number - 1] };
         row.clicked = self.clicked[number];
         row.parameters.clear();

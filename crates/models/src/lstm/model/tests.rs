@@ -22,6 +22,7 @@ fn case(model: &Model) -> (Vec<f32>, Batch, Memory) {
     let count = 4 * model.embedding() + 6 * model.output_width() + layers;
     let values = (0..count).map(|_| random.random_range(-0.8..0.8)).collect();
     let batch = Batch {
+        is_first: true,
         streams: STREAMS,
         inputs: vec![0, 1, 2, 1, 3, 1],
         targets: vec![4, 0, 5, 3, 2, 4],

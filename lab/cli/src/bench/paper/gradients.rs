@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use anyhow::Result;
 use foldhash::fast::FixedState;
 use libra_client::{LocalParameters, Observed, PushObserver, Widths};
-use libra_models::{LAYER_KEYS, Partition};
+use libra_models::{CHUNK_SAMPLES_MAX, LAYER_KEYS};
 use libra_store::Store;
 
 use super::tasks::Task;
@@ -30,11 +30,12 @@ pub(super) fn pairs(task: &Task, pairs_max: usize, bars: Bars) -> Result<Vec<(f3
     let samples = PUSHES * task.config.batch as u64;
     let sample = (samples as f64 / task.workload.samples_per_epoch() as f64).min(1.0);
     let bar = bars.bar("gradients");
-    let mut training = task.workload.clone().training(Partition { sample, ..Partition::WHOLE })?;
+    let mut training = task.workload.clone().training(sample)?;
+    let chunks = u32::try_from(training.samples_per_epoch().div_ceil(CHUNK_SAMPLES_MAX))?;
     // A small data set has few pushes in an epoch.
     for epoch in 0.. {
         let before = parameters.observer.pairs.len();
-        training.train_epoch(&mut parameters, epoch, &mut |progress| {
+        training.train_epoch(&mut parameters, epoch, chunks, &mut |progress| {
             bar.set_length(progress.samples_total);
             bar.set_position(progress.samples);
         })?;

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use anyhow::{Result, bail};
 use foldhash::fast::FixedState;
 use libra_client::Mode;
-use libra_models::{LAYER_KEYS, ModelKind, Partition, TrainConfig, Workload, shapes};
+use libra_models::{LAYER_KEYS, ModelKind, TrainConfig, Workload, shapes};
 use libra_plan::TableShape;
 
 use super::testbed::Testbed;
@@ -148,7 +148,7 @@ impl Task {
         bars: Bars,
         mut visit: impl FnMut(&[u64]),
     ) -> Result<()> {
-        let mut training = self.workload.clone().training(Partition { sample, ..Partition::WHOLE })?;
+        let mut training = self.workload.clone().training(sample)?;
         let all = training.samples_per_epoch().div_ceil(self.config.batch as u64).min(pushes_max);
         let bar = bars.bar(self.name);
         bar.set_length(all);
