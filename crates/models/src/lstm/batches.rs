@@ -39,7 +39,7 @@ pub(super) struct Batch {
     pub(super) negatives: usize,
     /// For each row of an output the logarithm of how often it was expected among those.
     pub(super) log_expected: Vec<f32>,
-    /// Whether it is the first of a chunk, which begins without a state.
+    /// True for the first of a chunk, which begins without a state.
     pub(super) is_first: bool,
     /// Decides what is dropped.
     pub(super) seed: u64,

@@ -51,7 +51,7 @@ impl Learner for Counting {
 /// Deals chunks as a script has them, and writes down the calls.
 struct Script {
     answers: VecDeque<Option<u32>>,
-    /// What `next_chunk` is told to have been the last one.
+    /// The chunk that the worker must name as its last one.
     last: Option<u32>,
     calls: Vec<String>,
     pulls: Vec<Vec<u64>>,
