@@ -101,7 +101,7 @@ pub(crate) fn assert_chunks_are_the_same_for_any_worker(workload: &Arc<dyn Workl
     let alone = pushes_of(workload, epoch, chunks, [5]);
     assert!(alone[&5] == all[&5], "the same by another worker");
     let other = pushes_of(workload, epoch + 1, chunks, [5]);
-    assert!(other[&5] != all[&5], "another epoch is drawn anew");
+    assert!(other[&5] != all[&5], "another epoch is drawn for itself");
     assert!(pushes_of(workload, epoch, chunks, []).is_empty());
 }
 

@@ -86,25 +86,16 @@ impl Shuffle {
 
     /// Reads neighbours into `rows`, the first behind those that are there, and counts them.
     fn read(&mut self, indices: Range<usize>, read: &mut usize) -> Result<(), DataError> {
-        let Some(subset) = &self.subset else { return self.read_rows(indices, |_| true, read) };
-        let subset = subset[indices].to_vec();
-        let (Some(&first), Some(&last)) = (subset.first(), subset.last()) else { return Ok(()) };
-        let wanted = |row: usize| u32::try_from(row).is_ok_and(|row| subset.binary_search(&row).is_ok());
-        self.read_rows(first as usize..last as usize + 1, wanted, read)
-    }
-
-    fn read_rows(
-        &mut self,
-        rows: Range<usize>,
-        wanted: impl Fn(usize) -> bool,
-        read: &mut usize,
-    ) -> Result<(), DataError> {
+        let subset = self.subset.as_ref().map(|subset| &subset[indices.clone()]);
+        let rows = subset.map_or(indices, |rows| rows[0] as usize..rows[rows.len() - 1] as usize + 1);
+        let is_in = |rows: &[u32], row: usize| rows.binary_search_by(|&of| (of as usize).cmp(&row)).is_ok();
+        let wanted = |row: usize| subset.is_none_or(|rows| is_in(rows, row));
         let mut cursor = Cursor::new(&self.dataset, rows)?;
         loop {
             if *read == self.rows.len() {
                 self.rows.push(Row::default());
             }
-            if !cursor.read(&mut self.rows[*read], &wanted)? {
+            if !cursor.read(&mut self.rows[*read], wanted)? {
                 return Ok(());
             }
             *read += 1;
