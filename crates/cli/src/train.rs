@@ -130,6 +130,7 @@ fn train(arguments: &Arguments, watch: &mut ControllerWatch) -> Result<()> {
             "--log, --checkpoint-every and --restore-from need --state-dir DIR, where servers keep logs and checkpoints"
         );
     }
+    arguments.job.refuse_elastic()?;
     arguments.job.begin()?;
     let mut job = Job::prepare(&arguments.job, switches, SocketAddr::from((Ipv4Addr::LOCALHOST, 0)))?;
     if arguments.state_dir.is_some() {

@@ -3,7 +3,7 @@
 use core::time::Duration;
 
 use libra_plan::{Plan, TableShape};
-use libra_proto::{Cluster, ColdPath, Durability, HotPath, Mode, RETURN_MAX, Sizes};
+use libra_proto::{Cluster, ColdPath, Durability, HotPath, Mode, RETURN_MAX, Sizes, Work};
 use libra_store::{Store, TableError, TableSpec};
 use thiserror::Error;
 
@@ -17,6 +17,10 @@ const ROUND_TIME_AWAITED: Duration = Duration::from_millis(5);
 pub struct JobSpec {
     /// Members that the job begins with.
     pub sizes: Sizes,
+    /// Workers that it may have at a time, at least as many as it begins with.
+    pub workers_max: u16,
+    /// Work that workers are dealt in chunks, if they do not share it out themselves.
+    pub work: Option<Work>,
     /// Tables, with their update rules and initial values.
     pub tables: Vec<TableSpec>,
     /// The hot rows. Without a plan the job needs no switch.
@@ -68,6 +72,8 @@ impl JobSpec {
     pub fn new(sizes: Sizes, tables: Vec<TableSpec>) -> Self {
         Self {
             sizes,
+            workers_max: sizes.workers,
+            work: None,
             tables,
             plan: None,
             hot_path: HotPath::for_workers(sizes.workers),
@@ -129,6 +135,8 @@ impl JobSpec {
         cluster.seed = self.seed;
         cluster.return_max = self.return_max;
         cluster.task.clone_from(&self.front_end);
+        cluster.shares = self.workers_max;
+        cluster.work.clone_from(&self.work);
         cluster
     }
 }

@@ -111,6 +111,12 @@ pub enum Mutant {
     ShareGivenTwice,
     /// In the roles: a worker makes packets of the length of the job before it knows that they come through.
     PathTakenForWide,
+    /// In the roles: a controller that has taken over deals chunks before workers have told which they hold.
+    HeldChunkDealt,
+    /// In the roles: a worker that leaves goes before the servers have the record of what it has done.
+    RecordOfLeaverLost,
+    /// In the roles: a chunk is done before its pushes are visible.
+    ChunkDoneBeforeVisible,
 }
 
 impl Mutant {
@@ -118,7 +124,7 @@ impl Mutant {
     pub const OF_DATA_PLANE: &[Self] = Self::ALL.split_at(Self::CommitAppliedTwice as usize).0;
 
     /// Every bug, in the order of their bits.
-    pub const ALL: [Self; 47] = [
+    pub const ALL: [Self; 50] = [
         Self::NoDedup,
         Self::GenerationNotChecked,
         Self::FlipInTheMiddle,
@@ -166,6 +172,9 @@ impl Mutant {
         Self::OldAddressCalled,
         Self::ShareGivenTwice,
         Self::PathTakenForWide,
+        Self::HeldChunkDealt,
+        Self::RecordOfLeaverLost,
+        Self::ChunkDoneBeforeVisible,
     ];
 
     /// The name to type on a command line. [`Display`](fmt::Display) writes the same.
@@ -219,6 +228,9 @@ impl Mutant {
             Self::OldAddressCalled => "old-address-called",
             Self::ShareGivenTwice => "share-given-twice",
             Self::PathTakenForWide => "path-taken-for-wide",
+            Self::HeldChunkDealt => "held-chunk-dealt",
+            Self::RecordOfLeaverLost => "record-of-leaver-lost",
+            Self::ChunkDoneBeforeVisible => "chunk-done-before-visible",
         }
     }
 

@@ -1,5 +1,6 @@
 //! Options that several subcommands share.
 
+use core::fmt;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 use std::sync::Arc;
@@ -202,6 +203,46 @@ impl FromStr for Mtu {
     }
 }
 
+/// Numbers of workers that a job may have.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Workers {
+    /// Those with which it begins.
+    pub least: u16,
+    /// The most at a time.
+    pub most: u16,
+}
+
+impl Workers {
+    const MOST: u16 = 256;
+}
+
+impl FromStr for Workers {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let number = |text: &str| text.parse().ok().filter(|number| (1..=Self::MOST).contains(number));
+        let workers = match text.split_once("..") {
+            None => number(text).map(|number| Self { least: number, most: number }),
+            Some((least, most)) => number(least).zip(number(most)).map(|(least, most)| Self { least, most }),
+        };
+        let wanted = || format!("expected a number from 1 to {0}, or two, as in 2..{0}", Self::MOST);
+        let workers = workers.ok_or_else(wanted)?;
+        if workers.least > workers.most {
+            return Err(format!(
+                "a job begins with no more than it may have: {text} has them the other way round"
+            ));
+        }
+        Ok(workers)
+    }
+}
+
+impl fmt::Display for Workers {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { least, most } = self;
+        if least == most { write!(formatter, "{least}") } else { write!(formatter, "{least}..{most}") }
+    }
+}
+
 /// Settings of the hot path.
 #[derive(Args, Debug, Clone)]
 pub struct HotPathArguments {
@@ -212,7 +253,7 @@ pub struct HotPathArguments {
     /// A plan written by `libra profile`; without it the job begins with a profile run
     #[arg(long, value_name = "FILE")]
     pub plan: Option<PathBuf>,
-    /// Pushes after which a switch ends a round; without it as many as there are workers
+    /// Pushes after which a switch ends a round; without it as many as there may be workers
     #[arg(long, alias = "pushes-per-epoch", value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     pub pushes_per_round: Option<u32>,
     /// Largest IP packet that the network between workers and switches lets through, in bytes: a path with less ends the job. Or auto: up to

@@ -79,6 +79,7 @@ impl EventLog {
             | ControllerEvent::Away { .. }
             | ControllerEvent::Restoring(_)
             | ControllerEvent::Refused(_)
+            | ControllerEvent::ScaleAsked { .. }
             | ControllerEvent::Strangers(_)
             | ControllerEvent::Finished(_)
             | ControllerEvent::TagsReduced { .. }

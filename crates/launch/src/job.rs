@@ -10,13 +10,13 @@ use anyhow::{Error, Result, anyhow, bail};
 use clap::Args;
 use libra_client::{HotPath, JobSpec, Mode, NodeError, Outcome, Plan, Sizes, round_time};
 use libra_dataplane::{entries_in, packet_bytes};
-use libra_models::{TrainConfig, Workload};
-use libra_proto::packet_header_bytes;
+use libra_models::{Chunks, TrainConfig, Workload};
+use libra_proto::{Work, packet_header_bytes};
 use serde_json::{Value, json};
 
 use crate::arguments::{
-    ColdPathArguments, DurabilityArguments, HotPathArguments, Mtu, SampleArguments, TrainingArguments, clear,
-    read_plan,
+    ColdPathArguments, DurabilityArguments, HotPathArguments, Mtu, SampleArguments, TrainingArguments,
+    Workers, clear, read_plan,
 };
 use crate::counts::Counts;
 use crate::document::write_json;
@@ -32,9 +32,9 @@ use crate::watching::ControllerWatch;
 pub struct JobArguments {
     #[command(flatten)]
     training: TrainingArguments,
-    /// Workers
-    #[arg(long, value_name = "N", default_value_t = 2, value_parser = clap::value_parser!(u16).range(1..=256))]
-    workers: u16,
+    /// Workers; or MIN..MAX: the job begins when MIN are there, and up to MAX may join and leave while it runs
+    #[arg(long, value_name = "N|MIN..MAX", default_value = "2")]
+    workers: Workers,
     /// Servers; the rows are dealt to their shards
     #[arg(long, value_name = "N", default_value_t = 2, value_parser = clap::value_parser!(u16).range(1..=256))]
     servers: u16,
@@ -78,9 +78,23 @@ impl JobArguments {
         self.json.as_deref().map_or(Ok(()), clear)
     }
 
+    /// Refuses a number of workers that may change, where all members are in this process.
+    ///
+    /// # Errors
+    /// There is room for more workers than the job begins with.
+    pub fn refuse_elastic(&self) -> Result<()> {
+        if self.workers.least < self.workers.most {
+            bail!(
+                "--workers {}: all workers of `libra train` are in its process; `libra controller` has a job that others join",
+                self.workers
+            );
+        }
+        Ok(())
+    }
+
     /// Returns how many members the job begins with.
     pub fn sizes(&self, switches: u16) -> Sizes {
-        Sizes { servers: self.servers, switches, workers: self.workers }
+        Sizes { servers: self.servers, switches, workers: self.workers.least }
     }
 
     /// Returns the job of a controller that takes its tables from workers: its sizes, and settings that are no matter of front ends.
@@ -99,9 +113,10 @@ impl JobArguments {
             parent_guard::exit_with_parent(|_| ())?;
         }
         let sizes = self.sizes(switches);
-        let hot_path = hot_path(&self.hot, Mode::Async, sizes.workers, controller)?;
+        let workers_max = self.workers.most;
+        let hot_path = hot_path(&self.hot, Mode::Async, workers_max, controller)?;
         let cold_path = self.cold.cold_path();
-        Ok(JobSpec { hot_path, cold_path, durability, ..JobSpec::new(sizes, Vec::new()) })
+        Ok(JobSpec { workers_max, hot_path, cold_path, durability, ..JobSpec::new(sizes, Vec::new()) })
     }
 
     /// Reports a job without a model: counts of its members.
@@ -148,7 +163,8 @@ impl JobArguments {
         let mut configuration = json!({
             "model": self.training.model.model.to_string(),
             "data": self.training.model.data,
-            "workers": self.workers,
+            "workers": self.workers.least,
+            "workers_max": self.workers.most,
             "servers": self.servers,
             "epochs": job.task.config.epochs,
             "batch": job.task.config.batch,
@@ -235,7 +251,7 @@ impl Job {
         let config = training.config()?;
         let workload = libra_models::open(&config, &training.model.data)?;
         let tables = workload.tables();
-        let hot_path = hot_path(hot, config.mode, sizes.workers, controller)?;
+        let hot_path = hot_path(hot, config.mode, arguments.workers.most, controller)?;
         let entries = usize::from(hot_path.entries_max);
         let shapes = libra_models::shapes(tables.clone());
         let widest = shapes.iter().filter(|shape| shape.hot).max_by_key(|shape| shape.width);
@@ -265,6 +281,8 @@ impl Job {
             // Rows that were never updated are not in a checkpoint: they follow from its seed.
             seed: seed.unwrap_or(training.model.seed),
             front_end: task.to_text()?,
+            workers_max: arguments.workers.most,
+            work: Some(work(&config, &*workload, arguments.workers.most)),
             ..JobSpec::new(sizes, tables)
         };
         spec.check()?;
@@ -275,6 +293,12 @@ impl Job {
     pub fn plan(&self) -> Option<&Plan> {
         self.spec.plan.as_ref()
     }
+}
+
+/// The work of a training job: the training of each epoch, and its evaluation.
+fn work(config: &TrainConfig, workload: &dyn Workload, workers: u16) -> Work {
+    let Chunks { training, evaluation } = workload.chunks(workers);
+    Work { phases: 2 * u64::from(config.epochs), chunks: vec![training, evaluation] }
 }
 
 /// Returns the error, for a person, of a job that a controller could not bring to its end.

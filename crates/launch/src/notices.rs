@@ -38,6 +38,11 @@ pub fn news(event: &ControllerEvent) -> Option<String> {
         ControllerEvent::CheckpointFailed { number, reason } => {
             format!("nothing came of checkpoint {number}: {reason}")
         }
+        ControllerEvent::ScaleAsked { workers } => {
+            format!(
+                "{workers} workers are wanted: those that are too many end, those that are too few are to be started"
+            )
+        }
         ControllerEvent::Refused(refusal) => refused(refusal),
         ControllerEvent::Strangers(strangers) => turned_away(strangers),
         ControllerEvent::Finished(_) | ControllerEvent::Failed { .. } => return None,

@@ -6,7 +6,9 @@ use anyhow::Result;
 use libra_models::{Measure, Quality};
 use libra_monitor::Totals;
 use libra_plan::{Plan, Summary};
-use libra_proto::{Outcome, Refusal, ServerStatistics, Sizes, SwitchStatistics, TagKind, WorkerStatistics};
+use libra_proto::{
+    Outcome, Refusal, ServerStatistics, Sizes, SwitchStatistics, TagKind, WorkRecord, WorkerStatistics,
+};
 use serde_json::{Map, Value, json};
 
 use crate::document::write_json;
@@ -18,8 +20,9 @@ use crate::task::{Account, EpochAccount, size};
 /// One epoch of all workers together.
 #[derive(Debug, Clone)]
 struct Epoch {
-    /// Number of workers with an account of it: of a worker that is lost there is none.
+    /// Number of workers that have trained in it.
     workers: usize,
+    samples: u64,
     loss: f64,
     measures: Vec<Measure>,
     seconds_train: f64,
@@ -28,8 +31,10 @@ struct Epoch {
 
 /// Result of a job.
 pub struct Report<'c> {
-    /// None if all workers that were there are gone.
+    /// None if its accounts were lost, with a worker and a controller at the same time.
     epochs: Vec<Option<Epoch>>,
+    /// Chunks that were trained again after a worker was lost.
+    repeated_chunks: u64,
     events: &'c EventLog,
     stall_ms_max: f64,
     samples: u64,
@@ -44,9 +49,32 @@ pub struct Report<'c> {
 }
 
 impl Epoch {
+    /// An epoch as the records of workers have it, with the times of those that came to the end.
+    fn of(epoch: u32, work: &[(u16, WorkRecord)], accounts: &[Account]) -> Result<Option<Self>> {
+        let Some(EpochAccount { workers, trained, evaluated }) = EpochAccount::of(work, epoch)? else {
+            return Ok(None);
+        };
+        // Workers begin and end a phase together; its time is that of the one that was in it the longest.
+        let seconds = |phase: u64| {
+            let of_phase = accounts.iter().filter_map(|account| account.seconds.get(&phase).copied());
+            of_phase.fold(0.0, f64::max)
+        };
+        let phase = 2 * u64::from(epoch);
+        let measures = evaluated.map_or_else(Vec::new, |it| [it.quality.measures(), it.findings].concat());
+        Ok(Some(Self {
+            workers,
+            samples: trained.samples,
+            loss: trained.loss,
+            measures,
+            seconds_train: seconds(phase),
+            seconds_evaluate: seconds(phase + 1),
+        }))
+    }
+
     fn json(&self) -> Value {
         let mut json = json!({
             "workers": self.workers,
+            "samples": self.samples,
             "loss": self.loss,
             "seconds_train": self.seconds_train,
             "seconds_evaluate": self.seconds_evaluate,
@@ -61,15 +89,15 @@ impl<'c> Report<'c> {
     pub fn new(job: &Job, outcome: &Outcome, events: &'c EventLog, seconds_total: f64) -> Result<Self> {
         let accounts =
             outcome.reports.iter().map(|text| Account::from_text(text)).collect::<Result<Vec<Account>>>()?;
-        let count = accounts.iter().map(Account::epochs_end).max().unwrap_or(0);
-        let epoch = |epoch: usize| aggregate(accounts.iter().filter_map(|account| account.epoch(epoch)));
-        let epochs = (0..count).map(epoch).collect::<Result<_>>()?;
+        let epoch = |epoch| Epoch::of(epoch, &outcome.work, &accounts);
+        let epochs: Vec<Option<Epoch>> = (0..job.task.config.epochs).map(epoch).collect::<Result<_>>()?;
         let Totals { worker: workers, server: servers, switch: switches } = Totals::of_outcome(outcome);
         let mut report = Self {
+            samples: epochs.iter().flatten().map(|epoch| epoch.samples).sum(),
             epochs,
+            repeated_chunks: outcome.repeated_chunks,
             events,
             stall_ms_max: accounts.iter().map(|account| account.stall_ms_max).fold(0.0, f64::max),
-            samples: accounts.iter().flat_map(|account| &account.epochs).map(|epoch| epoch.samples).sum(),
             workers,
             servers,
             switches,
@@ -92,10 +120,9 @@ impl<'c> Report<'c> {
         self.epochs.iter().flatten().last()
     }
 
-    /// Number of epochs in which the account of a worker is missing.
-    fn epochs_short(&self, workers: u16) -> usize {
-        let is_whole =
-            |epoch: &&Option<Epoch>| epoch.as_ref().is_some_and(|epoch| epoch.workers >= workers.into());
+    /// Number of epochs whose accounts do not hold all samples.
+    fn epochs_short(&self, samples: u64) -> usize {
+        let is_whole = |epoch: &&Option<Epoch>| epoch.as_ref().is_some_and(|epoch| epoch.samples >= samples);
         self.epochs.len() - self.epochs.iter().filter(is_whole).count()
     }
 
@@ -182,6 +209,7 @@ impl<'c> Report<'c> {
                 "evaluate": self.epochs.iter().flatten().map(|epoch| epoch.seconds_evaluate).sum::<f64>(),
             },
             "samples": self.samples,
+            "data": { "repeated": self.repeated_chunks },
             "samples_per_second": self.samples_per_second(),
             "configuration": configuration,
         });
@@ -298,10 +326,14 @@ impl<'c> Report<'c> {
         for (name, value, note) in lines.into_iter().chain(self.events.lines()) {
             row(name, value, note);
         }
-        let short = self.epochs_short(sizes.workers);
+        if self.repeated_chunks > 0 {
+            let note = "a worker was lost that had begun them, and they were done again".to_owned();
+            row("repeated", format!("{} chunks", group(self.repeated_chunks)), note);
+        }
+        let short = self.epochs_short(job.workload.samples_per_epoch());
         if short > 0 {
             let epochs = format!("{short} of {} epochs", self.epochs.len());
-            let note = "a worker was lost: its part was not trained, or its account is missing".to_owned();
+            let note = "accounts of workers were lost, with the controller that had them".to_owned();
             row("incomplete", epochs, note);
         }
         if !self.events.lines().is_empty() {
@@ -369,39 +401,6 @@ fn refusal_lines(refusals: &[Refusal], malformed: u64) -> Vec<Line> {
         )
     });
     refusals.iter().map(line).chain(of_switches).collect()
-}
-
-fn aggregate<'a>(accounts: impl Iterator<Item = &'a EpochAccount>) -> Result<Option<Epoch>> {
-    let mut workers = 0;
-    let mut quality: Option<Quality> = None;
-    let mut findings: Vec<Measure> = Vec::new();
-    let (mut samples, mut loss, mut train, mut evaluate) = (0, 0.0, 0.0f64, 0.0f64);
-    for account in accounts {
-        workers += 1;
-        match &mut quality {
-            Some(quality) => quality.add(&account.quality)?,
-            None => quality = Some(account.quality.clone()),
-        }
-        // Each worker has measured it for itself: the table has the mean.
-        for found in &account.findings {
-            match findings.iter_mut().find(|sum| sum.key == found.key) {
-                Some(sum) => sum.value += (found.value - sum.value) / workers as f64,
-                None => findings.push(found.clone()),
-            }
-        }
-        samples += account.samples;
-        loss += account.loss;
-        // Workers begin and end an epoch together; its time is that of the slowest.
-        train = train.max(account.train_seconds);
-        evaluate = evaluate.max(account.evaluate_seconds);
-    }
-    Ok(quality.map(|quality| Epoch {
-        workers,
-        loss: loss / (samples as f64).max(1.0),
-        measures: [quality.measures(), findings].concat(),
-        seconds_train: train,
-        seconds_evaluate: evaluate,
-    }))
 }
 
 /// Measures by their names for machines.

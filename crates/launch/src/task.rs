@@ -1,9 +1,11 @@
 //! Task of the workers from the controller, and their accounts at the end. The roles carry both unread.
 
+use std::collections::BTreeMap;
 use std::path::Path;
 
 use anyhow::{Context, Result, bail};
-use libra_models::{Measure, Quality, TrainConfig, Workload};
+use libra_models::{EpochReport, Evaluation, TrainConfig, Workload};
+use libra_proto::WorkRecord;
 use serde::{Deserialize, Serialize};
 
 use crate::report::group;
@@ -58,30 +60,21 @@ pub fn size(workload: &dyn Workload) -> String {
     parts.collect::<Vec<_>>().join(", ")
 }
 
-/// Account of one worker of one epoch.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct EpochAccount {
-    /// Samples that the worker trained.
-    pub samples: u64,
-    /// Sum over samples.
-    pub loss: f64,
-    /// The quality of the model at the end of the epoch.
-    pub quality: Quality,
-    /// Other measurements of the evaluation.
-    pub findings: Vec<Measure>,
-    /// From the barrier before the epoch to the last push being visible.
-    pub train_seconds: f64,
-    /// Time of the evaluation in seconds.
-    pub evaluate_seconds: f64,
+/// Returns the epoch of a phase of the work: each has two, its training and then its evaluation.
+pub fn epoch_of(phase: u64) -> u32 {
+    u32::try_from(phase / 2).expect("epochs are numbered by u32")
 }
 
-/// Account of one worker.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+/// Returns true if a phase is the training of an epoch, not its evaluation.
+pub fn is_training(phase: u64) -> bool {
+    phase.is_multiple_of(2)
+}
+
+/// Account of one worker at its end, beside those of the chunks that it has done.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Account {
-    /// The epoch that it began with: a worker that takes the place of another comes late.
-    pub first_epoch: u32,
-    /// The epochs of training.
-    pub epochs: Vec<EpochAccount>,
+    /// The time that it was in a phase, in seconds.
+    pub seconds: BTreeMap<u64, f64>,
     /// The longest time in which pushes were under way and none was acknowledged.
     pub stall_ms_max: f64,
 }
@@ -92,18 +85,55 @@ impl Account {
         serde_json::to_string(self).context("the account cannot be written down")
     }
 
-    /// Its part of an epoch, if it had one.
-    pub fn epoch(&self, epoch: usize) -> Option<&EpochAccount> {
-        self.epochs.get(epoch.checked_sub(self.first_epoch as usize)?)
-    }
-
-    /// Returns the number of epochs that had passed when it was done.
-    pub fn epochs_end(&self) -> usize {
-        self.first_epoch as usize + self.epochs.len()
-    }
-
     /// Reads an account. Fails if the text is none.
     pub fn from_text(text: &str) -> Result<Self> {
         serde_json::from_str(text).context("a worker's account is not one that this build understands")
+    }
+}
+
+/// What all workers together have done in an epoch.
+#[derive(Debug, Clone)]
+pub struct EpochAccount {
+    /// Number of workers that have trained in it.
+    pub workers: usize,
+    /// Its training.
+    pub trained: EpochReport,
+    /// Its evaluation; none before it.
+    pub evaluated: Option<Evaluation>,
+}
+
+impl EpochAccount {
+    /// Adds the accounts of an epoch in the records of workers. None if there are none.
+    ///
+    /// # Errors
+    /// An account is not one that this build understands.
+    pub fn of(work: &[(u16, WorkRecord)], epoch: u32) -> Result<Option<Self>> {
+        let training = 2 * u64::from(epoch);
+        let mut sum: Option<Self> = None;
+        for (worker, record) in work {
+            let unknown = || format!("an account of worker {worker} is not one that this build understands");
+            if let Some(text) = record.accounts.get(&training) {
+                let trained: EpochReport = serde_json::from_str(text).with_context(unknown)?;
+                match &mut sum {
+                    Some(sum) => {
+                        sum.workers += 1;
+                        sum.trained.add(&trained);
+                    }
+                    None => sum = Some(Self { workers: 1, trained, evaluated: None }),
+                }
+            }
+        }
+        let Some(sum) = &mut sum else { return Ok(None) };
+        for (worker, record) in work {
+            let unknown = || format!("an account of worker {worker} is not one that this build understands");
+            if let Some(text) = record.accounts.get(&(training + 1)) {
+                let evaluated: Evaluation = serde_json::from_str(text).with_context(unknown)?;
+                match &mut sum.evaluated {
+                    Some(sum) => sum.add(&evaluated)?,
+                    None => sum.evaluated = Some(evaluated),
+                }
+            }
+        }
+        Ok(Some(sum.clone()))
     }
 }

@@ -6,15 +6,17 @@
 //! | `/v1/drain` | `{"member": "switch 0"}` | the member ends in order, as with SIGTERM |
 //! | `/v1/migrate` | `{"switch": 0}` | all that the switch holds moves to others |
 //! | `/v1/abort` | `{"reason": "text"}`, or none | the job ends for all members |
-//! | `/v1/scale` | `{"workers": 5}` | refused: it comes with elastic workers |
+//! | `/v1/scale` | `{"workers": 5}` | workers that are too many end in order; an event asks for those that are too few |
 //!
 //! The answer is 202 with `{"done": "text"}` once the controller was told, and otherwise an error with `{"error": "text"}`.
+
+use core::cmp::Ordering;
 
 use axum::Json;
 use axum::body::Bytes;
 use axum::extract::State;
 use axum::http::{HeaderMap, StatusCode};
-use libra_proto::{ControllerCommand, ControllerStatus, JobPhase, Peer};
+use libra_proto::{ControllerCommand, ControllerStatus, JobPhase, MemberState, Peer};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
@@ -148,9 +150,35 @@ pub(crate) async fn abort(State(process): Controller, headers: HeaderMap, body: 
     process.tell(ControllerCommand::Abort { reason }, "the job ends for all members".to_owned())
 }
 
-pub(crate) async fn scale(State(process): Controller, headers: HeaderMap) -> Answer {
-    process.authorize(&headers)?;
-    let error = "the number of workers and servers is fixed when a job begins: one that goes is replaced by another \
-                 that joins, and no more of them can come";
-    Err(Refusal::new(StatusCode::NOT_IMPLEMENTED, error))
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Scaled {
+    workers: u16,
+}
+
+pub(crate) async fn scale(State(process): Controller, headers: HeaderMap, body: Bytes) -> Answer {
+    let status = process.admit(&headers).await?;
+    let Scaled { workers } = parse(&body, r#"{"workers": 5}"#)?;
+    let conflict = |error| Err(Refusal::new(StatusCode::CONFLICT, error));
+    let Some(work) = status.work else {
+        return conflict(
+            "the number of workers is fixed when the job begins: its work is not dealt in chunks".to_owned(),
+        );
+    };
+    if workers == 0 || workers > work.workers_max {
+        let most = work.workers_max;
+        return conflict(format!(
+            "the job may have 1 to {most} workers: --workers MIN..MAX of its controller"
+        ));
+    }
+    let there = status.members.iter().filter(|member| matches!(member.peer, Peer::Worker(_)));
+    let there =
+        there.filter(|member| !matches!(member.state, MemberState::Leaving | MemberState::Done)).count();
+    let wanted = usize::from(workers);
+    let done = match there.cmp(&wanted) {
+        Ordering::Greater => format!("{} of {there} workers are asked to end in order", there - wanted),
+        Ordering::Equal => format!("there are {there} workers"),
+        Ordering::Less => format!("{} workers are wanted beside {there}: start them", wanted - there),
+    };
+    process.tell(ControllerCommand::Scale { workers }, done)
 }

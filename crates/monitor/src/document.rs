@@ -6,7 +6,7 @@ use core::time::Duration;
 use libra_net::Inspected;
 use libra_proto::{
     CheckpointStatus, ControllerStatus, JobPhase, Kind, KnownMember, Lost, MemberState, MemberStatus,
-    Outcome, Peer, ServerStatistics, Statistics, SwitchStatistics, TagKind, WorkerStatistics,
+    Outcome, Peer, ServerStatistics, Statistics, SwitchStatistics, TagKind, WorkStatus, WorkerStatistics,
 };
 use serde::{Deserialize, Serialize};
 
@@ -91,6 +91,9 @@ pub struct JobDocument {
     pub gathering: Option<Gathering>,
     /// Progress of the training.
     pub progress: Progress,
+    /// Progress of the work in chunks; none if it is not dealt so.
+    #[serde(default)]
+    pub work: Option<WorkStatus>,
     /// The members that are there, or may come back.
     pub members: Vec<MemberDocument>,
     /// Counts of all members together, those included that went.
@@ -280,6 +283,7 @@ impl JobDocument {
             view: status.view,
             is_settled: status.is_settled,
             gathering: status.gathering.as_ref().map(Gathering::from),
+            work: status.work,
             progress: Progress {
                 samples,
                 samples_planned,

@@ -458,6 +458,23 @@ pub(crate) fn of_controller(
     if let Some(loss) = status.loss() {
         families.gauge("libra_controller_loss", "Mean loss of the present epoch.", &[(&[], loss)]);
     }
+    if let Some(work) = status.work {
+        families.gauge("libra_controller_phase", "Present phase of the work.", &[(&[], work.phase as f64)]);
+        families.gauge(
+            "libra_controller_chunks",
+            "Chunks of the present phase by state.",
+            &[
+                (&[("state", "done")], f64::from(work.done)),
+                (&[("state", "leased")], f64::from(work.leased)),
+                (&[("state", "free")], f64::from(work.chunks - work.done - work.leased)),
+            ],
+        );
+        families.counter(
+            "libra_controller_chunks_repeated",
+            "Chunks that were dealt again after a worker was lost.",
+            &[(&[], work.repeated)],
+        );
+    }
     families.counter(
         "libra_controller_strangers",
         "Streams that were closed as those of no member.",

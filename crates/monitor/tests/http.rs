@@ -176,7 +176,8 @@ fn commands_need_the_token_and_name_what_is_there() {
     assert!(status == 400 && body.contains("the body must be like"), "{status} {body}");
     let (status, body) = post(controller, "/v1/checkpoint", Some(TOKEN), "");
     assert!(status == 409 && body.contains("no disk"), "{status} {body}");
-    assert_eq!(post(controller, "/v1/scale", Some(TOKEN), r#"{"workers": 5}"#).0, 501);
+    let (status, body) = post(controller, "/v1/scale", Some(TOKEN), r#"{"workers": 5}"#);
+    assert!(status == 409 && body.contains("not dealt in chunks"), "{status} {body}");
     assert_eq!(post(controller, "/v1/migrate", Some(TOKEN), r#"{"switch": 0}"#).0, 404);
     assert_eq!(post(controller, "/v1/abort", Some(TOKEN), &"x".repeat(8000)).0, 413);
     let (status, _, body) = get(controller, "/nothing");

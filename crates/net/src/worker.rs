@@ -1,9 +1,11 @@
 //! A worker on a thread of its own, and the blocking handle that a training loop holds.
 
 mod client;
+mod leases;
 mod ledger;
 mod meter;
 mod network;
+mod stalls;
 
 pub use self::client::WorkerClient;
 
@@ -20,9 +22,11 @@ use libra_proto::{
 };
 use tokio::sync::mpsc;
 
+use self::leases::Leases;
 use self::ledger::{Ledger, Open};
 use self::meter::{Meter, Part};
 use self::network::{Network, start_network};
+use self::stalls::Stalls;
 use crate::node::{NodeError, NodeOptions};
 
 /// Pushes that may be under way before the next one waits: enough to hide a round trip, few enough that values stay fresh.
@@ -37,6 +41,7 @@ pub struct WorkerNode {
     notices: std_mpsc::Receiver<Notice>,
     operations: u64,
     barriers: u64,
+    leases: Leases,
     /// The clock that all workers that train have reached since the last barrier.
     clocks: u64,
     ledger: Ledger,
@@ -66,27 +71,6 @@ pub struct Accepted {
     pub push: u64,
     /// When the last answer came.
     pub at: Instant,
-}
-
-/// The longest time for which pushes waited without one of them getting done.
-#[derive(Debug, Default)]
-struct Stalls {
-    /// Since when pushes are under way and none was answered.
-    since: Option<Instant>,
-    longest: Duration,
-}
-
-impl Stalls {
-    fn pushed(&mut self, now: Instant) {
-        self.since.get_or_insert(now);
-    }
-
-    fn answered(&mut self, at: Instant, left: usize) {
-        if let Some(since) = self.since {
-            self.longest = self.longest.max(at.saturating_duration_since(since));
-        }
-        self.since = (left > 0).then_some(at);
-    }
 }
 
 impl WorkerNode {
@@ -133,6 +117,7 @@ impl WorkerNode {
                 notices,
                 operations: 0,
                 barriers: barrier,
+                leases: Leases::begin(barrier),
                 clocks: 0,
                 ledger: Ledger::default(),
                 accepted: VecDeque::new(),
@@ -162,6 +147,12 @@ impl WorkerNode {
     /// The number of its next barrier. For a worker that takes the place of one that is gone the first is not zero.
     pub fn next_barrier(&self) -> u64 {
         self.barriers
+    }
+
+    /// The phase of the work that it is in, or [`Work::phases`](libra_proto::Work::phases) behind the last: where it joined, then where
+    /// [`next_chunk`](Parameters::next_chunk) has brought it.
+    pub fn phase(&self) -> u64 {
+        self.leases.phase
     }
 
     /// The cluster as it was when this worker joined it.
@@ -436,9 +427,9 @@ impl WorkerNode {
         }
     }
 
-    /// Fails once this worker was asked to end: where a step is done, and where it would wait for others.
+    /// Fails once this worker was asked to end: where a step is done, and where it would wait for others. It finishes a chunk first.
     fn go_on(&self) -> Result<(), ClientError> {
-        if self.drains { Err(ClientError::Drained) } else { Ok(()) }
+        if self.drains && self.leases.begun == 0 { Err(ClientError::Drained) } else { Ok(()) }
     }
 
     fn take(&mut self, notice: Notice) -> Result<WorkerNote, ClientError> {
@@ -466,7 +457,16 @@ impl WorkerNode {
             WorkerEvent::Flushed { number } => return Ok(WorkerNote::Flushed(number)),
             WorkerEvent::Released { number } => {
                 self.clocks = 0;
+                if self.cluster.work.is_some() {
+                    self.barriers = number + 1;
+                    self.leases.waiting.clear();
+                    self.leases.skipped = 0;
+                }
                 return Ok(WorkerNote::Released(number));
+            }
+            WorkerEvent::Leased { chunks, skipped } => {
+                self.leases.waiting.extend(chunks);
+                self.leases.skipped += skipped;
             }
             WorkerEvent::Clocks { least } => self.clocks = least,
             WorkerEvent::PathChanged(change) => {
@@ -504,13 +504,6 @@ fn vanished() -> ClientError {
 }
 
 impl Parameters for WorkerNode {
-    /// Deals chunks by turns: a worker has those of its share.
-    fn next_chunk(&mut self, chunks: u32, last: Option<u32>) -> Result<Option<u32>, ClientError> {
-        let (share, shares) = (u32::from(self.share()), u32::from(self.cluster().shares.max(1)));
-        let next = last.map_or(share, |last| last + shares);
-        Ok((next < chunks).then_some(next))
-    }
-
     fn start_pull(&mut self, keys: Vec<u64>) -> Result<PullId, ClientError> {
         self.metered(Part::Pull, |worker| {
             worker.take_events()?;
@@ -576,12 +569,24 @@ impl Parameters for WorkerNode {
     fn wait_for_clocks(&mut self, least: u64) -> Result<(), ClientError> {
         self.metered(Part::Clock, |worker| {
             worker.take_events()?;
-            while worker.clocks < least {
+            while worker.clocks < least + worker.leases.skipped {
                 worker.go_on()?;
                 worker.wait()?;
             }
             Ok(())
         })
+    }
+
+    fn next_chunk(&mut self, chunks: u32, _last: Option<u32>) -> Result<Option<u32>, ClientError> {
+        let work = self.cluster.work.as_ref();
+        let known = work.map(|work| work.chunks(self.leases.phase));
+        assert_eq!(known, Some(chunks), "the chunks of phase {} are those of the job", self.leases.phase);
+        self.metered(Part::Clock, Self::take_chunk)
+    }
+
+    fn finish_chunk(&mut self, chunk: u32, account: String) -> Result<(), ClientError> {
+        self.leases.begun -= 1;
+        self.command(WorkerCommand::FinishChunk { chunk, account })
     }
 
     fn note(&mut self, note: TrainingNote) {

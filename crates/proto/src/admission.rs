@@ -16,7 +16,7 @@ pub const REPORT_BYTES_MAX: usize = TO_CONTROLLER_BYTES_MAX - AROUND_BYTES;
 
 /// Any other message to the controller.
 pub(crate) const TO_CONTROLLER_BYTES_MAX: usize = 1 << 20;
-/// A worker's description of the job, which has the plan in it (rule M19).
+/// A worker's description of the job, which has the plan in it (rule M19), and its accounts of all phases of the work (rule K3).
 pub(crate) const PROPOSAL_BYTES_MAX: usize = 64 << 20;
 /// Room for everything but keys, values and packets.
 const AROUND_BYTES: usize = 64 << 10;

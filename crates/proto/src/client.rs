@@ -182,20 +182,19 @@ pub trait Parameters {
     /// visible.
     fn wait_for_clocks(&mut self, least: u64) -> Result<(), ClientError>;
 
-    /// Returns the next chunk of the present phase that is this worker's to do, of `chunks`; `last` is the one that it got before, in this phase. None: all chunks of
-    /// the phase are done, by this worker or others. Waits while others still do theirs, as one of them may come back.
+    /// Returns the next chunk of the present phase that is this worker's to do, of `chunks`; `last` is the one that it got before, in this phase.
+    /// None while it has one that is not finished: none is at hand. None otherwise: all chunks of the phase are done, by this worker or others.
+    /// Waits for that, as a chunk may come back from another worker.
     ///
-    /// A worker that has not finished a chunk of its own does not wait: it gets None where there is none to be had, and asks again when it has finished. Two that asked
-    /// ahead would wait for each other's otherwise. A worker that waits here does not block the others, whatever its clock.
-    ///
-    /// A phase is the training of an epoch, or its evaluation. Without others, chunks are dealt in order.
+    /// A phase is a part of the work before which all that comes earlier is visible: the training of an epoch, or its evaluation. Without others,
+    /// chunks are dealt in order.
     fn next_chunk(&mut self, chunks: u32, last: Option<u32>) -> Result<Option<u32>, ClientError> {
         let next = last.map_or(0, |last| last + 1);
         Ok((next < chunks).then_some(next))
     }
 
-    /// Every push of this chunk was handed over: it is done when they are visible. `account` is what this worker has done in this phase, up to and with this chunk, as a text
-    /// for the front end of the controller.
+    /// Every push of this chunk was handed over: it is done when they are visible. `account` is what this worker has done in this phase, up to
+    /// and with this chunk, as a text for the front end of the controller.
     fn finish_chunk(&mut self, _chunk: u32, _account: String) -> Result<(), ClientError> {
         Ok(())
     }

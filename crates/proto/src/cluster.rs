@@ -17,6 +17,7 @@ use crate::mode::Mode;
 use crate::region;
 use crate::transport::flow::FLOW_PACKETS_MAX;
 use crate::values::ValueFormat;
+use crate::work::{Work, WorkRecord};
 
 /// A member of a cluster.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -239,6 +240,8 @@ pub struct View {
     pub next_switch: u16,
     /// The number that the next worker gets.
     pub next_worker: u16,
+    /// What workers that are gone have done of the work, by their number (rule K5).
+    pub finished: BTreeMap<u16, WorkRecord>,
     /// The secrets of the paths to the owners, by switch: at a worker, in a job with keys.
     pub paths: BTreeMap<u16, PathSecrets>,
 }
@@ -321,9 +324,11 @@ pub struct Cluster {
     pub mode: Mode,
     /// The front end's own part: a text that the roles carry and do not read.
     pub task: String,
+    /// The work that workers are dealt in chunks; none: they share it out themselves.
+    pub work: Option<Work>,
     /// Time in which a server that is gone may come back, or another controller, and for which members call them (rules M7, M9).
     pub return_max: Duration,
-    /// Number of shares of the task: one for each worker that the job began with.
+    /// Number of shares of the task, or of places for workers: one for each worker that the job begins with, or more.
     pub shares: u16,
     /// The members, and the owners of regions.
     pub view: View,
@@ -356,6 +361,7 @@ impl Cluster {
             cold_path: ColdPath::default(),
             mode: Mode::Async,
             task: String::new(),
+            work: None,
             return_max: RETURN_MAX,
             shares: 0,
             view: View::default(),
@@ -458,6 +464,7 @@ impl Cluster {
     /// The first thing that they cannot do.
     pub fn check(&self) -> Result<(), String> {
         self.check_tables()?;
+        self.work.as_ref().map_or(Ok(()), Work::check)?;
         self.check_plan()
     }
 

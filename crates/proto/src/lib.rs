@@ -82,6 +82,7 @@ mod time;
 mod transport;
 pub mod turn;
 mod values;
+mod work;
 mod worker;
 
 pub use admission::{FIRST_BYTES_MAX, REJOIN_BYTES_MAX, REPORT_BYTES_MAX, may_be_long};
@@ -119,7 +120,7 @@ pub use statistics::{
 };
 pub use status::{
     CheckpointStatus, ControllerStatus, Details, Gathering, JobPhase, KnownMember, Lost, MemberState,
-    MemberStatus, PathStatus, ServerDetails, SwitchDetails, WorkerDetails,
+    MemberStatus, PathStatus, ServerDetails, SwitchDetails, WorkStatus, WorkerDetails,
 };
 pub use storage::{CheckpointHead, StorageEvent, StorageRequest};
 pub use switch::{
@@ -130,6 +131,7 @@ pub use time::Instant;
 pub use transport::flow::FLOW_PACKETS_MAX;
 pub use transport::probes::{is_length_probe, packet_header_bytes};
 pub use values::{UnknownFormat, ValueFormat, Values};
+pub use work::{LeaseRequest, Work, WorkRecord};
 pub use worker::{AssignedRows, Level, PathChange, Worker, WorkerCommand, WorkerEvent};
 
 #[cfg(test)]

@@ -43,6 +43,11 @@ pub(crate) enum MembershipEvent {
         least: u64,
         view: u64,
     },
+    Leased {
+        phase: u64,
+        chunks: Vec<u32>,
+        clock: u64,
+    },
     Checkpoint {
         number: u64,
     },
@@ -292,6 +297,9 @@ impl Membership {
             Message::Release { number } => Some(MembershipEvent::Released { number }),
             Message::Clocks { barrier, least, view } => {
                 Some(MembershipEvent::Clocks { barrier, least, view })
+            }
+            Message::Leased { phase, chunks, clock } => {
+                Some(MembershipEvent::Leased { phase, chunks, clock })
             }
             Message::Checkpoint { number } => Some(MembershipEvent::Checkpoint { number }),
             Message::Restoring(Restoring { server, .. }) => Some(MembershipEvent::Restoring { server }),

@@ -19,9 +19,10 @@ use crate::keys::Keys;
 use crate::shared::Shared;
 use crate::statistics::Statistics;
 use crate::values::Values;
+use crate::work::LeaseRequest;
 
 /// The version of the messages. Members of a cluster must have the same: the format is not self-describing.
-pub const VERSION: u16 = 16;
+pub const VERSION: u16 = 17;
 
 /// No message takes more bytes: a longer one is not read.
 pub const MESSAGE_BYTES_MAX: usize = 256 << 20;
@@ -159,6 +160,17 @@ pub enum Message {
         least: u64,
         /// The number of the newest view: the pushes that their clocks stand for may be with owners that only this view names.
         view: u64,
+    },
+    /// From a worker: what it has done of the work, and how much it wants (rule K2).
+    Lease(Box<LeaseRequest>),
+    /// From the controller to a worker: these are its leases, all of them (rule K2).
+    Leased {
+        /// The present phase of the work: all chunks of those before are done.
+        phase: u64,
+        /// The chunks of the phase that are its own to do.
+        chunks: Vec<u32>,
+        /// What its clock goes on from, if it is behind that (rule K6).
+        clock: u64,
     },
     /// From a worker, last: the result of its task, in a text that the roles do not read.
     Report {

@@ -30,6 +30,11 @@ impl Mode {
         self != Self::Sync
     }
 
+    /// Returns the ticks that a worker's clock advances by with each step.
+    pub fn ticks_of_a_step(self) -> u64 {
+        if self == Self::Sync { 2 } else { 1 }
+    }
+
     /// Waits until a step may read.
     pub fn before_pull(self, step: u64, parameters: &mut dyn Parameters) -> Result<(), ClientError> {
         let least = match self {

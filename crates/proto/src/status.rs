@@ -186,6 +186,8 @@ pub struct ControllerStatus {
     pub view_changes: Histogram,
     /// Regions that have moved.
     pub regions_moved: u64,
+    /// Progress of the work; none if it is not dealt in chunks.
+    pub work: Option<WorkStatus>,
     /// Checkpoints that all servers have written, and those that failed.
     pub checkpoints: CheckpointStatus,
     /// Tags of packets of the hot path.
@@ -194,6 +196,25 @@ pub struct ControllerStatus {
     pub strangers: u64,
     /// Reason why the job has failed.
     pub failure: Option<String>,
+}
+
+/// Progress of work that is dealt in chunks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct WorkStatus {
+    /// The present phase, from 0.
+    pub phase: u64,
+    /// All phases.
+    pub phases: u64,
+    /// Chunks of the present phase.
+    pub chunks: u32,
+    /// Of these, those that are done.
+    pub done: u32,
+    /// Of these, those that workers have leases of.
+    pub leased: u32,
+    /// Workers that the job may have at a time.
+    pub workers_max: u16,
+    /// Chunks of all phases that were dealt again, as a worker was lost that may have done a part.
+    pub repeated: u64,
 }
 
 /// Members with which a job begins. A server is there when all its shards are.

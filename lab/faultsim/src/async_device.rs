@@ -69,7 +69,7 @@ pub type DelayedP4 = DelayedDevice<P4Plane<libra_p4model::Switch>>;
 
 /// The sizes of a P4 program for a job; `None` if there is none, or not all its regions have room in one switch.
 pub(crate) fn p4_sizes(scenario: &Scenario) -> Option<Sizes> {
-    let cluster = Cluster { shares: scenario.sizes.workers, ..scenario.cluster() };
+    let cluster = Cluster { shares: scenario.places, ..scenario.cluster() };
     let hot_path = &cluster.hot_path;
     let plan = cluster.plan.as_ref()?;
     let bound = plan.bound() + 1;

@@ -82,6 +82,11 @@ impl Clocks {
         sums
     }
 
+    /// So much others have made visible, by worker.
+    pub(crate) fn observe(&mut self, seen: impl IntoIterator<Item = (u16, Sums)>) {
+        self.others.extend(seen);
+    }
+
     /// Adds what others have made visible in some values of rows.
     pub(crate) fn add_others(&self, values: Range<usize>, least: &mut [f64]) {
         for sums in self.others.values() {
@@ -109,7 +114,7 @@ impl ScenarioRunner {
             seen.push((user.worker, user.clocks.up_to(least, &self.account.rows)));
         }
         if let Some(hearer) = self.users.get_mut(&host) {
-            hearer.clocks.others.extend(seen);
+            hearer.clocks.observe(seen);
         }
         if let Err(text) = verdict {
             self.violate("clocks", text);

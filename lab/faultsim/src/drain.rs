@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use libra_proto::Peer;
+use libra_proto::{Outcome, Peer};
 
 use crate::check::FinalState;
 use crate::network::Host;
@@ -74,8 +74,11 @@ impl ScenarioRunner {
     }
 
     /// The controller reports that the job is done: everything is compared.
-    pub(crate) fn end(&mut self) {
+    pub(crate) fn end(&mut self, outcome: &Outcome) {
         self.finished = true;
+        if let Err(text) = self.check_work(outcome) {
+            return self.violate("work", text);
+        }
         let mut live = BTreeMap::new();
         let mut gone = BTreeMap::new();
         let mut read = None;

@@ -38,6 +38,7 @@
 mod async_device;
 pub mod check;
 mod checksum;
+mod chunks;
 mod clocks;
 mod disks;
 mod drain;

@@ -336,7 +336,7 @@ impl ScenarioRunner {
                     "a controller ends the job that another has taken over".to_owned(),
                 );
             }
-            Event::Controller(ControllerEvent::Finished(_)) => self.end(),
+            Event::Controller(ControllerEvent::Finished(outcome)) => self.end(&outcome),
             Event::Controller(ControllerEvent::Failed { reason }) => self.controller_failed(host, &reason),
             // The first of two controllers has no members left that count.
             Event::Controller(ControllerEvent::Lost { .. }) if host != self.controller => {}
@@ -356,7 +356,11 @@ impl ScenarioRunner {
                     _ => None,
                 };
                 if let WorkerEvent::Released { number } = event {
-                    self.check_barrier(number);
+                    if self.scenario.work.is_some() {
+                        self.observe_phase(host, number);
+                    } else {
+                        self.check_barrier(number);
+                    }
                 }
                 if let WorkerEvent::Started { share, .. } = event {
                     self.check_share(host, share);

@@ -5,11 +5,12 @@
 
 mod fault;
 mod proposals;
+mod work;
 
 use core::time::Duration;
 
 use libra_dataplane::packet_bytes;
-use libra_proto::{ArithmeticMode, Cluster, Controller, Durability, HotPath, Secret, Sizes, TagKind};
+use libra_proto::{ArithmeticMode, Cluster, Controller, Durability, HotPath, Secret, Sizes, TagKind, Work};
 
 pub use self::fault::{CutOff, Fault, Side, Target};
 use self::fault::{SEVERE_KINDS, draw_faults, draw_severe_fault};
@@ -32,6 +33,10 @@ pub struct Scenario {
     pub seed: u64,
     /// Number of members that the job begins with.
     pub sizes: Sizes,
+    /// Places for workers: as many as the job begins with, or more.
+    pub places: u16,
+    /// The work that is dealt in chunks, if users work so.
+    pub work: Option<Work>,
     /// Shards of each server: they are in one process, which has one address.
     pub shards_per_server: u16,
     /// Switches that come with the first members beyond those.
@@ -91,6 +96,8 @@ impl Scenario {
         Self {
             seed,
             sizes,
+            places: sizes.workers,
+            work: None,
             shards_per_server: draw_shards(&mut trunk.fork(53)),
             standbys: if planned { *random.pick(&[0, 0, 1, 1, 2]) } else { 0 },
             has_async_devices: trunk.fork(11).chance(0.25),
@@ -125,6 +132,7 @@ impl Scenario {
         .with_long_restores(&mut trunk.fork(52))
         .with_drains(&mut trunk.fork(70))
         .with_paths_to_adapt_to(&mut trunk.fork(71))
+        .with_work(&mut trunk.fork(80))
     }
 
     /// In some scenarios packets are as long as paths allow, and mostly the link of one worker allows less than the job.
@@ -423,6 +431,7 @@ impl Scenario {
         }
         cluster.seed = self.seed;
         cluster.durability = self.durability.clone();
+        (cluster.work, cluster.shares) = (self.work.clone(), self.places);
         cluster
     }
 }
@@ -543,6 +552,7 @@ fn draw_workload(random: &mut Random, safety: Duration, workers: u16) -> Workloa
         pause,
         barrier_every: if random.chance(0.3) { u32::from(random.small(3..=30)) } else { 0 },
         tick_every: if random.chance(0.35) { u32::from(random.small(1..=8)) } else { 0 },
+        in_chunks: false,
         staleness: *random.pick(&[0, 1, 3]),
         set: None,
     }

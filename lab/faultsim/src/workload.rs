@@ -1,10 +1,13 @@
 //! The users of workers: they push known whole gradients, pull, flush and meet at barriers, and keep what was reported to them.
 
+mod reads;
+
 use core::time::Duration;
 use std::collections::BTreeMap;
 
-use libra_proto::{Instant, Level, PullId, Pulled, Tick, WorkerCommand, WorkerEvent};
+use libra_proto::{Instant, Level, PullId, Tick, WorkerCommand, WorkerEvent};
 
+use crate::chunks::{Chunks, Next};
 use crate::clocks::Clocks;
 use crate::network::Host;
 use crate::random::Random;
@@ -36,6 +39,8 @@ pub struct Workload {
     pub tick_every: u32,
     /// So many ticks a user may be ahead of others.
     pub staleness: u64,
+    /// True if users do their operations in chunks that they get leases of: then they have neither barriers nor clocks.
+    pub in_chunks: bool,
     /// Use of the table whose rows users set, if there is one.
     pub set: Option<SetWorkload>,
 }
@@ -150,6 +155,8 @@ pub(crate) struct User {
     next_page: Option<(u16, u64)>,
     waits_at_barrier: bool,
     flushed: bool,
+    /// Its chunks.
+    pub(crate) chunks: Chunks,
     /// Its clock, and the state of those of others.
     pub(crate) clocks: Clocks,
 }
@@ -180,6 +187,7 @@ impl User {
             next_page: None,
             waits_at_barrier: false,
             flushed: false,
+            chunks: Chunks::default(),
             clocks: Clocks::new(rows),
         }
     }
@@ -223,14 +231,19 @@ impl User {
         }
         match self.progress {
             Progress::Starting | Progress::Ended | Progress::Reported | Progress::Gone => None,
-            Progress::Working if self.leaving => self.make_visible(now, account).or_else(|| {
-                (self.open.is_empty() && self.flushed).then(|| {
-                    // It receives no event before it is gone.
-                    (self.waits_at_barrier, self.has_left) = (true, true);
-                    WorkerCommand::Leave { returns: true }
+            Progress::Working if self.leaving && !self.chunks.is_busy() => {
+                self.make_visible(now, account).or_else(|| {
+                    (self.open.is_empty() && self.flushed).then(|| {
+                        // It receives no event before it is gone.
+                        (self.waits_at_barrier, self.has_left) = (true, true);
+                        WorkerCommand::Leave { returns: true }
+                    })
                 })
-            }),
+            }
             Progress::Working => self.work(now, workload, account),
+            Progress::Ending if workload.in_chunks && self.next_barrier <= self.last_barrier => {
+                self.work(now, workload, account)
+            }
             Progress::Ending => self.make_visible(now, account).or_else(|| {
                 let quiet = self.open.is_empty() && self.flushed;
                 if quiet && self.next_barrier > self.last_barrier {
@@ -261,8 +274,15 @@ impl User {
         if let Some((shard, after)) = self.next_page.take() {
             return Some(self.scan(now, account, shard, Some(after)));
         }
-        if now < self.next_at {
+        if now < self.next_at && self.progress == Progress::Working {
             return None;
+        }
+        if workload.in_chunks {
+            match self.chunks.next(self.next_barrier, &self.pushed, &mut self.random) {
+                Next::Operation => {}
+                Next::Command(command) => return Some(command),
+                Next::Wait => return None,
+            }
         }
         if workload.barrier_every > 0 && self.since_barrier >= workload.barrier_every {
             if workload.tick_every == 0 {
@@ -413,20 +433,6 @@ impl User {
         number
     }
 
-    /// Lower bounds of a push with pull that begins now, value by value: what this worker has made visible.
-    fn own_least(&self, rows: &Rows, keys: &[u64]) -> Least {
-        keys.iter().map(|key| (*key, self.visible.0[rows.range(*key)].to_vec())).collect()
-    }
-
-    /// Lower bounds of a pull: those, and what the clocks of others stand for.
-    fn least(&self, rows: &Rows, keys: &[u64]) -> Least {
-        let mut least = self.own_least(rows, keys);
-        for (key, values) in &mut least {
-            self.clocks.add_others(rows.range(*key), values);
-        }
-        least
-    }
-
     fn draw_keys(&mut self, workload: &Workload, rows: &Rows) -> Vec<u64> {
         let count = self.random.within(1..=workload.rows_max);
         let draw = |_| {
@@ -489,6 +495,14 @@ impl User {
                 Task::Flush => self.see(account, |push| push.number < number),
                 other => return Err(format!("operation {number} is {other:?}, and completes as a flush")),
             },
+            WorkerEvent::Released { number } if workload.in_chunks => {
+                if number < self.next_barrier {
+                    return Err(format!("phase {number} of worker {} is over twice", self.worker));
+                }
+                self.next_barrier = number + 1;
+                self.chunks.pass_phase();
+            }
+            WorkerEvent::Leased { chunks, .. } => self.chunks.leased(chunks),
             WorkerEvent::Released { number } => {
                 if number != self.next_barrier || !self.waits_at_barrier {
                     return Err(format!("worker {} is released from barrier {number}", self.worker));
@@ -540,59 +554,6 @@ impl User {
             }
             !seen(push)
         });
-    }
-
-    fn pulled(
-        &mut self,
-        now: Instant,
-        number: u64,
-        pulled: &Pulled,
-        workload: &Workload,
-        account: &Account,
-    ) -> Result<(), String> {
-        let task = self.close(now, number)?;
-        // A push with pull may be answered by the owner of before, whatever its worker has set since.
-        let fresh_since = if matches!(task, Task::Pull { .. }) { number } else { 0 };
-        let (Task::Pull { least } | Task::PushPull { least }) = task else {
-            return Err(format!("operation {number} of worker {} completes as a pull", self.worker));
-        };
-        let rows = &account.rows;
-        let width: usize = pulled.keys.iter().map(|key| rows.width(*key)).sum();
-        if pulled.keys.len() != least.len() || pulled.values.len() != width {
-            return Err(format!("operation {number} is answered with {} values", pulled.values.len()));
-        }
-        let mut values = pulled.values.iter();
-        for key in &pulled.keys {
-            if let (Some(set), Some(history)) = (rows.set_table_of(*key), &account.set) {
-                let (of_row, rest) = values.as_slice().split_at(set.width);
-                let is_last = self.progress == Progress::Reading;
-                history.check_read((self.worker, fresh_since), *key, of_row, is_last)?;
-                values = rest.iter();
-                continue;
-            }
-            let Some(least) = least.get(key) else {
-                return Err(format!("operation {number} is answered with row {key}"));
-            };
-            for ((most, least), value) in
-                account.pushed.0[rows.range(*key)].iter().zip(least).zip(&mut values)
-            {
-                let read = -f64::from(*value);
-                if workload.positive && (read < *least || read > *most) {
-                    return Err(format!(
-                        "worker {} reads row {key} as {value}; {least} is visible to it, all have pushed {most}",
-                        self.worker
-                    ));
-                }
-            }
-        }
-        if self.progress == Progress::Reading {
-            let mut read = Sums::zero(rows);
-            let negated: Vec<f32> = pulled.values.iter().map(|value| -value).collect();
-            read.add(rows, &pulled.keys, &negated);
-            self.read = Some(read);
-            self.progress = Progress::Read;
-        }
-        Ok(())
     }
 }
 

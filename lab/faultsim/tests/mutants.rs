@@ -56,6 +56,8 @@ fn seeds_max(bug: Mutant) -> u64 {
         Mutant::ScanRepeatsRow | Mutant::OtherProposalAccepted => 100,
         // A link must be narrow, and its worker push more rows at once than come through.
         Mutant::PathTakenForWide => 300,
+        // Work must be dealt in chunks, and a controller be replaced; or both, just when a worker has left; or a worker read at the start of a phase.
+        Mutant::HeldChunkDealt | Mutant::RecordOfLeaverLost | Mutant::ChunkDoneBeforeVisible => 1500,
         Mutant::FencingIgnored | Mutant::ColdReplayWithoutDedup => 50,
         // They show in the scenarios without MACs alone, which are less than half.
         _ => 60,

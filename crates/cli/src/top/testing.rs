@@ -83,6 +83,7 @@ pub(crate) fn job(members: Vec<MemberDocument>) -> JobDocument {
         view: 3,
         is_settled: true,
         gathering: None,
+        work: None,
         progress: Progress {
             samples: 25_000,
             samples_planned: 100_000,

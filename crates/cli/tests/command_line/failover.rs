@@ -8,10 +8,10 @@ use tempfile::TempDir;
 
 use crate::process::{Member, assert_refused, controller, json, members, run, tiny_data};
 
-/// Returns the number of workers with an account of each epoch.
-fn workers_of_epochs(json: &Value) -> Vec<u64> {
+/// Returns the samples in the accounts of each epoch.
+fn samples_of_epochs(json: &Value) -> Vec<u64> {
     let epochs = json["epochs"].as_array().unwrap();
-    epochs.iter().map(|epoch| epoch["workers"].as_u64().unwrap_or(0)).collect()
+    epochs.iter().map(|epoch| epoch["samples"].as_u64().unwrap_or(0)).collect()
 }
 
 #[test]
@@ -39,8 +39,9 @@ fn a_lost_worker_is_replaced_and_the_job_goes_on() {
     }
     let json = json(&file);
     assert!(json["quality"]["loss"].as_f64().unwrap() < 0.1, "{json:#}");
-    let workers = workers_of_epochs(&json);
-    assert_eq!((workers.len(), workers.first(), workers.last()), (200, Some(&1), Some(&2)), "{workers:?}");
+    let samples = samples_of_epochs(&json);
+    assert_eq!(samples, vec![samples[0]; 200], "what it had is done by others");
+    assert!(json["data"]["repeated"].as_u64().unwrap() <= 2, "{json:#}");
     let failover = &json["failover"];
     assert!(failover["lost"][0]["member"].as_str().unwrap().contains("worker"), "{failover:#}");
     assert_eq!(failover["joined_late"][0]["member"], "worker 2");
@@ -89,7 +90,9 @@ fn a_restarted_controller_resumes_its_job() {
     }
     let json = json(&file);
     assert!(json["quality"]["loss"].as_f64().unwrap() < 0.1, "{json:#}");
-    assert_eq!(workers_of_epochs(&json), [2; 120], "no worker has missed an epoch");
+    let samples = samples_of_epochs(&json);
+    assert_eq!((samples.len(), &json["data"]["repeated"]), (120, &Value::from(0)));
+    assert!(samples.iter().all(|of_epoch| *of_epoch == samples[0]), "{samples:?}");
     assert_eq!(json["failover"]["recovered"], true);
     assert!(json["failover"]["lost"].as_array().unwrap().is_empty());
 }

@@ -8,6 +8,7 @@ mod doctor;
 #[path = "../../src/top/testing.rs"]
 mod documents;
 mod durability;
+mod elastic;
 mod environment;
 mod exit_codes;
 mod failover;

@@ -13,7 +13,9 @@ fn every_bad_input_gets_one_clear_line() {
     let path = |name: &str| directory.path().join(name).to_str().unwrap().to_owned();
     let data = tiny_data(directory.path());
     assert_refused(&["train", "--model", "transformer"], 2, &["transformer", "gmf, mlp, neumf"]);
-    assert_refused(&["train", "--workers", "0"], 2, &["--workers", "1..="]);
+    assert_refused(&["train", "--workers", "0"], 2, &["--workers", "1 to 256"]);
+    assert_refused(&["train", "--workers", "4..2"], 2, &["--workers", "other way round"]);
+    assert_refused(&["train", "--workers", "2..4"], 1, &["--workers 2..4", "libra controller"]);
     assert_refused(&["train", "--epochs", "0"], 2, &["--epochs"]);
     assert_refused(&["train", "--optimizer", "adamax"], 2, &["--optimizer", "adamax", "adam, adamw"]);
     assert_refused(&["train", "--optimizer", "adam:beta=1"], 2, &["`beta`", "lr, beta1, beta2, epsilon"]);

@@ -143,13 +143,12 @@ fn mean_step(data: &str, mode: &str, slow: Slow) -> [f64; 5] {
     let faults = FaultRates::new(loss, 0.0, 0.0).unwrap();
     let endpoint: Endpoint = address.parse().unwrap();
     let options = NodeOptions { inspector: Some(inspector.clone()), faults, ..NodeOptions::new(endpoint) };
-    let mut worker = Worker::join(options).unwrap();
+    let worker = Worker::join(options).unwrap();
     let joined = Instant::now();
     let task = Task::from_text(&worker.cluster().task).unwrap();
     let workload = libra_models::open(&task.config, &task.data).unwrap();
     let chunks = workload.chunks(worker.cluster().shares);
     let mut training = workload.training(1.0).unwrap();
-    worker.barrier().unwrap();
 
     let quota = match slow {
         Slow::Server => Some(Quota::of(&server)),

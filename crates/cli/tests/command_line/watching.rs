@@ -299,7 +299,8 @@ fn a_job_is_watched_and_commanded() {
     assert_eq!((members_of("worker"), members_of("switch")), (2, 2));
     refused(&["drain", "worker", "9"], &["worker 9", "switch 1"]);
     refused(&["checkpoint"], &["disk"]);
-    refused(&["scale", "workers=5"], &["fixed when a job begins"]);
+    refused(&["scale", "workers=5"], &["1 to 2 workers", "--workers MIN..MAX"]);
+    assert!(done(&["scale", "workers=2"]).contains("there are 2 workers"));
     let other = directory.path().join("other");
     fs::write(&other, "fedcba9876543210").unwrap();
     let wrong = ["--http-token-file", other.to_str().unwrap()];

@@ -83,6 +83,11 @@ pub enum Event {
         /// The reason.
         reason: String,
     },
+    /// The user of the job wants so many workers: an engine starts those that are missing (controller).
+    ScaleAsked {
+        /// Number of workers.
+        workers: u16,
+    },
     /// A server refused a gradient that is not finite: the first one of this worker and table.
     GradientRefused {
         /// The server.
@@ -257,6 +262,7 @@ impl Event {
             ControllerEvent::CheckpointFailed { number, reason } => {
                 Self::CheckpointFailed { number: *number, reason: reason.clone() }
             }
+            ControllerEvent::ScaleAsked { workers } => Self::ScaleAsked { workers: *workers },
             ControllerEvent::Refused(refusal) => Self::refused(refusal),
             ControllerEvent::Strangers(strangers) => Self::strangers(strangers),
             ControllerEvent::TakesOver | ControllerEvent::Finished(_) | ControllerEvent::Failed { .. } => {

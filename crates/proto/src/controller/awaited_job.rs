@@ -43,7 +43,7 @@ impl Controller {
             instance: known.instance,
             secret: known.secret.clone(),
             hot_path: HotPath { tags: known.hot_path.tags, ..job.hot_path },
-            shares: sizes.workers,
+            shares: sizes.workers.max(job.shares),
             view: View { servers: Self::unknown_servers(sizes), ..View::default() },
             ..job
         };

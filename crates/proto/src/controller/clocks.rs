@@ -29,9 +29,11 @@ impl Controller {
             return;
         }
         let barrier = self.barrier;
-        // A worker that has come to the barrier makes nothing visible before it any more.
+        let has_work = self.cluster.work.is_some();
+        // A worker that has come to the barrier makes nothing visible before it any more, nor does one without a lease.
         let clocks = self.of_kind(Kind::Worker).filter_map(|(_, member)| {
-            let trains = !member.has_reported && member.at_barrier != Some(barrier);
+            let is_idle = has_work && member.leases.held.is_empty();
+            let trains = !member.has_reported && member.at_barrier != Some(barrier) && !is_idle;
             let unreported = if is_enabled(Mutant::UnheardClockIgnored) { NOT_STARTED } else { 0 };
             let clock = if member.clock.0 == barrier { member.clock.1 } else { unreported };
             (trains && clock != NOT_STARTED).then_some(clock)

@@ -24,6 +24,7 @@ impl Controller {
             self.actions.push_back(Action::Close { link });
         }
         self.departed.extend(member.statistics.map(|statistics| (peer, statistics)));
+        self.take_back(peer, &member.leases);
         if matches!(peer, Peer::Server(_)) {
             return self.fail(format!("{peer} ({}) {reason}", member.address));
         }

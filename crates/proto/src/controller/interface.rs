@@ -11,6 +11,7 @@ use crate::cluster::{Cluster, Peer};
 use crate::message::Restoring;
 use crate::role::Strangers;
 use crate::statistics::Statistics;
+use crate::work::WorkRecord;
 
 /// Number of members that a cluster begins with.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -85,6 +86,11 @@ pub enum ControllerEvent {
         /// The reason.
         reason: String,
     },
+    /// The user wants so many workers.
+    ScaleAsked {
+        /// Number of workers.
+        workers: u16,
+    },
     /// A server refused a gradient that is not finite: the first one of this worker and table (rule C11).
     Refused(Refusal),
     /// Streams were closed on which nothing arrived, or nothing that a member sends. Reported each time their number has doubled.
@@ -112,6 +118,10 @@ pub enum ControllerEvent {
 pub struct Outcome {
     /// The reports of the workers that came to the end, by their share.
     pub reports: Vec<String>,
+    /// What each worker has done of the work, by its number, those included that went before the end.
+    pub work: Vec<(u16, WorkRecord)>,
+    /// Chunks that were dealt again, as a worker was lost that may have done a part of them.
+    pub repeated_chunks: u64,
     /// The last counts of all members, those included that went before the end.
     pub statistics: Vec<(Peer, Statistics)>,
     /// The gradients that servers refused, by server, worker and table; a bounded number of them (rule C11).
@@ -152,6 +162,12 @@ pub enum ControllerCommand {
     Drain {
         /// The member.
         peer: Peer,
+    },
+    /// Have so many workers from now on: those that are too many are asked to end in order. Who starts those that are too few learns it from
+    /// [`ControllerEvent::ScaleAsked`].
+    Scale {
+        /// Number of workers.
+        workers: u16,
     },
     /// Let all servers write a checkpoint, if they have a disk and write none just now.
     Checkpoint,

@@ -73,7 +73,7 @@ impl Controller {
                 return self.hang_up(link);
             }
             let workers = self.of_kind(Kind::Worker).count();
-            if kind == Kind::Worker && workers < self.sizes.workers.into() && self.has_given_all_numbers() {
+            if kind == Kind::Worker && workers < self.cluster.shares.into() && self.has_given_all_numbers() {
                 let numbers = self.cluster.worker_numbers();
                 let reason = format!(
                     "the job has given all its {numbers} numbers of workers, each once: start it again from a checkpoint"
@@ -91,7 +91,7 @@ impl Controller {
             let size = match kind {
                 Kind::Server => self.sizes.servers,
                 Kind::Switch => self.sizes.switches,
-                Kind::Worker => self.sizes.workers,
+                Kind::Worker => self.cluster.shares,
             };
             let reason = format!("the cluster has no place for another {kind}: {size} of {size} are there");
             return self.refuse(link, &reason);
@@ -101,7 +101,7 @@ impl Controller {
         member.is_slow = join.is_slow;
         member.shards = join.shards;
         member.http = join.http.map(|http| seen_from(http, caller.remote));
-        if kind == Kind::Worker && self.phase == Phase::Running {
+        if kind == Kind::Worker && self.phase == Phase::Running && self.cluster.work.is_none() {
             member.clock = (self.barrier, NOT_STARTED);
         }
         if kind == Kind::Switch {
@@ -114,7 +114,7 @@ impl Controller {
                 if tags != before {
                     self.events.push_back(ControllerEvent::TagsReduced { peer, tags });
                 }
-                let room = packets_in_flight(join.receive_bytes, self.sizes.workers);
+                let room = packets_in_flight(join.receive_bytes, self.cluster.shares);
                 let in_flight_max = &mut self.cluster.hot_path.packets_in_flight_max;
                 *in_flight_max = room.min(*in_flight_max);
             }
@@ -228,7 +228,7 @@ impl Controller {
                 Some((Peer::Switch(number), 0))
             }
             Kind::Worker if gathering => {
-                free(self.sizes.workers).map(|number| (Peer::Worker(number), number))
+                free(self.cluster.shares).map(|number| (Peer::Worker(number), number))
             }
             Kind::Worker => {
                 let is_away = |member: &Member| is_enabled(Mutant::ShareGivenTwice) && member.link.is_none();
@@ -280,7 +280,8 @@ impl Controller {
         view.ownerships = vec![Ownership::default(); regions];
         let number = |peer: &Peer| if let Peer::Switch(number) = peer { number + 1 } else { 0 };
         view.next_switch = self.members.keys().map(number).max().unwrap_or(0);
-        view.next_worker = self.sizes.workers;
+        let number = |peer: &Peer| if let Peer::Worker(number) = peer { number + 1 } else { 0 };
+        view.next_worker = self.members.keys().map(number).max().unwrap_or(0);
         self.raise(now);
     }
 }

@@ -5,6 +5,7 @@ use core::time::Duration;
 use std::collections::BTreeMap;
 
 use super::health::Health;
+use super::leases::WorkerLeases;
 use super::{
     HEARTBEAT_TIMEOUT, RETURN_MAX, SLOW_VIEW_MAX, SWITCH_HEARTBEAT_TIMEOUT, SWITCH_RETURN_MAX, VIEW_MAX,
 };
@@ -59,6 +60,8 @@ pub(super) struct Member {
     pub(super) at_barrier: Option<u64>,
     /// Its clock, and the barrier before which that counts (workers).
     pub(super) clock: (u64, u64),
+    /// Its leases, and what it has done (workers).
+    pub(super) leases: WorkerLeases,
     /// It has asked to go (workers, switches).
     pub(super) leaves: bool,
     /// Another is to come in its place then.
@@ -101,6 +104,7 @@ impl Member {
             lone_complaint_at: None,
             at_barrier: None,
             clock: (0, 0),
+            leases: WorkerLeases::default(),
             leaves: false,
             returns: false,
             statistics: None,

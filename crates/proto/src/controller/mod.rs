@@ -9,6 +9,7 @@ mod failure_detection;
 mod health;
 mod interface;
 mod joining;
+mod leases;
 mod members;
 mod progress;
 mod proposals;
@@ -32,6 +33,7 @@ pub use self::refusals::Refusal;
 use self::awaited_job::Held;
 use self::checkpoints::Checkpoints;
 use self::failure_detection::TICK_MAX;
+use self::leases::Leases;
 use self::members::{Member, kind_of};
 use self::proposals::Description;
 use self::restoring::Restarted;
@@ -129,7 +131,9 @@ pub struct Controller {
     reports: BTreeMap<u16, String>,
     /// Gradients that servers refused, by server, worker and table.
     refusals: BTreeMap<(u16, Option<u16>, u16), Refusal>,
+    /// The barriers that were passed, or the phase that the work is in.
     barrier: u64,
+    leases: Leases,
     /// The least clock that the workers were sent, and the barrier before which it holds.
     clocks_sent: (u64, u64),
     retirement: Option<Retirement>,
@@ -175,7 +179,7 @@ impl Controller {
         Self {
             sizes,
             cluster: Cluster {
-                shares: sizes.workers,
+                shares: sizes.workers.max(cluster.shares),
                 view: View { servers, ..cluster.view.clone() },
                 ..cluster
             },
@@ -200,6 +204,7 @@ impl Controller {
             failure: None,
             is_superseded: false,
             barrier: 0,
+            leases: Leases::default(),
             clocks_sent: (0, 0),
             retirement: None,
             renewals: BTreeSet::new(),
@@ -359,6 +364,7 @@ impl Role for Controller {
             ControllerCommand::Describe { sizes, cluster } => self.describe(now, sizes, *cluster),
             ControllerCommand::Migrate { switch } => self.migrate(now, switch),
             ControllerCommand::Drain { peer } => self.send(peer, Message::Drain),
+            ControllerCommand::Scale { workers } => self.scale(workers),
             ControllerCommand::Checkpoint => self.begin_checkpoint(now),
             ControllerCommand::Abort { reason } => self.fail(reason),
         }
@@ -463,6 +469,7 @@ impl Controller {
             Message::Propose(job) if is_worker => self.handle_proposal(now, peer, *job),
             Message::Barrier { number } if is_worker => self.handle_barrier(peer, number),
             Message::Clock { barrier, clock } if is_worker => self.handle_clock(peer, barrier, clock),
+            Message::Lease(request) if is_worker => self.handle_lease(peer, &request),
             Message::Unreachable { switch } if is_worker => self.handle_complaint(now, peer, switch),
             Message::Renew { region, view_id } => self.handle_renewal(now, peer, region, view_id),
             Message::Leave { returns } if !matches!(peer, Peer::Server(_)) => {

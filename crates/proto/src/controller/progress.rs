@@ -2,6 +2,7 @@
 
 use libra_dataplane::mutants::{Mutant, is_enabled};
 
+use super::leases::Recorded;
 use super::members::Member;
 use super::{Controller, ControllerEvent, Outcome, Phase, Step};
 use crate::cluster::Peer;
@@ -12,6 +13,7 @@ use crate::time::Instant;
 impl Controller {
     /// Those that are left may have waited for just the one that went.
     pub(super) fn go_on_without_workers(&mut self) {
+        self.deal();
         self.release_if_complete();
         self.send_clocks();
         self.finish_if_complete();
@@ -44,6 +46,10 @@ impl Controller {
     }
 
     pub(super) fn handle_barrier(&mut self, peer: Peer, number: u64) {
+        if self.cluster.work.is_some() {
+            let reason = format!("{peer} came to a barrier in a job whose work is dealt in chunks");
+            return self.fail_by(peer, reason);
+        }
         if number > self.barrier {
             let reason = format!("{peer} came to barrier {number}, the others are at {}", self.barrier);
             return self.fail_by(peer, reason);
@@ -95,9 +101,12 @@ impl Controller {
             let mut statistics: Vec<_> = present.chain(self.departed.iter().copied()).collect();
             statistics.sort_unstable_by_key(|(peer, _)| *peer);
             let refusals = self.refusals.values().cloned().collect();
+            let work = self.records();
             let (tags, plan) = (self.cluster.hot_path.tags, self.cluster.plan.clone().map(Box::new));
             self.events.push_back(ControllerEvent::Finished(Outcome {
                 reports,
+                work,
+                repeated_chunks: self.repeated_chunks(),
                 statistics,
                 refusals,
                 tags,
@@ -127,6 +136,14 @@ impl Controller {
         let leaving: Vec<Peer> =
             self.of_kind(Kind::Worker).filter(|(_, member)| member.leaves).map(|(peer, _)| peer).collect();
         for peer in leaving {
+            match self.record_leaver(peer) {
+                Recorded::Yes => {}
+                Recorded::OnItsWay => continue,
+                Recorded::WithNextView => {
+                    self.raise(now);
+                    continue;
+                }
+            }
             let Some(member) = self.release_member(peer) else { continue };
             if self.has_no_worker() {
                 if !member.returns {
@@ -138,6 +155,16 @@ impl Controller {
         }
         self.let_switches_go(now);
         self.go_on_without_workers();
+    }
+
+    /// Asks workers to end that are too many, those that came last.
+    pub(super) fn scale(&mut self, workers: u16) {
+        self.events.push_back(ControllerEvent::ScaleAsked { workers });
+        let present = self.of_kind(Kind::Worker).filter(|(_, member)| !member.leaves && !member.has_reported);
+        let surplus: Vec<Peer> = present.map(|(peer, _)| peer).skip(workers.into()).collect();
+        for peer in surplus {
+            self.send(peer, Message::Drain);
+        }
     }
 
     /// Lets a member end.

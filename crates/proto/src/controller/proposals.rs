@@ -86,8 +86,8 @@ impl Controller {
     }
 
     fn adopt(&mut self, peer: Peer, job: Cluster) -> Result<(), String> {
-        let Cluster { tables, plan, mode, seed, task, cold_path, hot_path, .. } = job;
-        let mut cluster = Cluster { tables, plan, mode, seed, task, cold_path, ..self.cluster.clone() };
+        let Cluster { tables, plan, mode, seed, task, work, cold_path, hot_path, .. } = job;
+        let mut cluster = Cluster { tables, plan, mode, seed, task, work, cold_path, ..self.cluster.clone() };
         cluster.hot_path.round_time_max = hot_path.round_time_max;
         if cluster.tables.is_empty() {
             return Err("a job needs at least one table".to_owned());
@@ -127,6 +127,9 @@ fn difference(job: &Cluster, other: &Cluster) -> Option<String> {
     }
     if job.seed != other.seed {
         return Some(format!("the seed {}, not {}", other.seed, job.seed));
+    }
+    if job.work != other.work {
+        return Some("its work is dealt in other chunks".to_owned());
     }
     let mut pairs = job.tables.iter().zip(&other.tables);
     if let Some((table, _)) = pairs.find(|(table, other)| table != other) {

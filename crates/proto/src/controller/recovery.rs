@@ -107,6 +107,7 @@ impl Controller {
         } else if self.is_sent_view(kind_of(peer)) {
             self.send_view(peer);
         }
+        self.send_leases(peer);
         self.resend_clocks(peer);
         if let Some(retirement) = self.retirement
             && peer == Peer::Switch(retirement.switch)
@@ -209,6 +210,7 @@ impl Controller {
         }
         let mut member = Member::new(link, reachable(&join, remote).unwrap_or(remote), share, now);
         member.started = true;
+        member.leases.is_unknown = true;
         member.viewed = view;
         member.is_restartable = join.is_restartable && self.cluster.durability.needs_disk();
         member.is_slow = join.is_slow;
@@ -283,6 +285,9 @@ impl Controller {
             }
             member.standby = matches!(peer, Peer::Switch(switch) if view.regions_of(*switch) == 0);
         }
+        // Perhaps all that were in the phase have left.
+        let phases = view.finished.values().map(|record| record.phase);
+        self.barrier = phases.fold(self.barrier, u64::max);
         self.cluster.view.servers = servers;
         // A member that was given up before is not in the view of the servers, and another may have its place.
         let unknown: Vec<Peer> =

@@ -76,6 +76,7 @@ impl Controller {
             lost,
             view_changes,
             regions_moved,
+            work: self.work_status(),
             checkpoints: self.checkpoint_status(now),
             tags: self.cluster.hot_path.tags,
             strangers: self.tally.strangers,

@@ -17,9 +17,10 @@ impl Controller {
     /// The other end of a stream is this member (rule S2).
     pub(super) fn admit(&mut self, link: Link, remote: SocketAddr, peer: Peer) {
         self.callers.insert(link, Caller { remote, peer: Some(peer) });
+        // A proposal has a plan in it, and a worker that comes back has the accounts of all phases.
         let may_propose = self.phase == Phase::Gathering || self.takes_tables();
-        let is_proposer = may_propose && matches!(peer, Peer::Worker(_));
-        let message_bytes_max = if is_proposer { PROPOSAL_BYTES_MAX } else { TO_CONTROLLER_BYTES_MAX };
+        let is_long = matches!(peer, Peer::Worker(_)) && (may_propose || self.cluster.work.is_some());
+        let message_bytes_max = if is_long { PROPOSAL_BYTES_MAX } else { TO_CONTROLLER_BYTES_MAX };
         self.actions.push_back(Action::Admit { link, message_bytes_max });
     }
 

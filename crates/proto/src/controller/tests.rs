@@ -7,6 +7,7 @@ mod drains;
 mod ends;
 mod harness;
 mod holes;
+mod leases;
 mod numbers;
 mod proposals;
 mod protocol_violations;

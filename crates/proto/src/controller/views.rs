@@ -146,7 +146,8 @@ impl Controller {
             self.step = Step::Switches;
             self.view_until = Some((now + VIEW_MAX, VIEW_MAX));
             self.tell_all(Kind::Switch);
-            self.go_on_without_workers();
+            // Workers that leave may have waited for the servers to have their record.
+            self.let_go(now);
         }
         let act_on_it = |kind| self.of_kind(kind).all(|(_, member)| member.viewed == number);
         if self.step == Step::Switches && act_on_it(Kind::Switch) {
@@ -161,6 +162,7 @@ impl Controller {
                 self.schedule_checkpoint(now);
             }
             self.release_if_complete();
+            self.deal();
             self.let_switches_go(now);
         }
     }

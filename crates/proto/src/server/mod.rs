@@ -233,6 +233,7 @@ impl Server {
             MembershipEvent::Retire
             | MembershipEvent::Released { .. }
             | MembershipEvent::Clocks { .. }
+            | MembershipEvent::Leased { .. }
             | MembershipEvent::Restoring { .. } => self.dropped += 1,
             MembershipEvent::Finish => {
                 self.report_refusals();

@@ -124,6 +124,7 @@ impl<P: Plane> Switch<P> {
             MembershipEvent::DrainAsked => self.events.push_back(MemberEvent::DrainAsked),
             MembershipEvent::Released { .. }
             | MembershipEvent::Clocks { .. }
+            | MembershipEvent::Leased { .. }
             | MembershipEvent::Checkpoint { .. }
             | MembershipEvent::Restoring { .. } => {}
             MembershipEvent::Finish => {

@@ -30,6 +30,16 @@ impl Clock {
         self.barriers
     }
 
+    /// The clock goes on from this, if it is behind, and all ticks so far count. Returns by how much it has advanced.
+    pub(super) fn go_on_from(&mut self, clock: u64) -> u64 {
+        if self.done < self.ticks || clock <= self.ticks {
+            return 0;
+        }
+        let skipped = clock - self.ticks;
+        (self.ticks, self.done) = (clock, clock);
+        skipped
+    }
+
     /// One more tick, which does not count yet.
     pub(super) fn tick(&mut self) -> TickNumber {
         self.ticks += 1;

@@ -3,7 +3,9 @@
 mod clock;
 mod cold;
 mod hot;
+mod interface;
 mod lanes;
+mod leases;
 mod operations;
 mod order;
 mod quantize;
@@ -18,188 +20,22 @@ use std::collections::VecDeque;
 pub(crate) use self::cold::REQUEST_BYTES_MAX;
 pub use self::hot::PathChange;
 pub(crate) use self::hot::REPLAY_PACKETS_MAX;
+pub use self::interface::{AssignedRows, WorkerCommand, WorkerEvent};
 pub use self::operations::Level;
 
 use self::clock::Clock;
+use self::leases::Leases;
 use self::operations::PushAnswer;
 use self::session::Session;
-use crate::client::{ClientError, PullId, Pulled, Tick};
+use crate::client::Tick;
 use crate::cluster::{Cluster, Peer};
 use crate::dial::Dial;
-use crate::membership::{EndCause, Membership, MembershipEvent};
-use crate::message::{Hello, Kind, Message, Start, TablePage};
+use crate::membership::{Membership, MembershipEvent};
+use crate::message::{Hello, Kind, Message, Start};
 use crate::role::{Action, Link, LinkEvent, Outgoing, Role};
-use crate::statistics::{Statistics, TrainingCounts, WorkerStatistics};
+use crate::statistics::{Statistics, WorkerStatistics};
 use crate::status::{Details, MemberStatus, WorkerDetails};
 use crate::time::Instant;
-
-/// Commands of a user to a worker. The user numbers operations, each number once.
-#[derive(Debug, Clone, PartialEq)]
-pub enum WorkerCommand {
-    /// Read rows.
-    Pull {
-        /// The operation.
-        id: PullId,
-        /// Distinct keys.
-        keys: Vec<u64>,
-    },
-    /// Add gradients to rows, laid out one behind the other. A key that occurs twice has its gradients summed.
-    Push {
-        /// The operation.
-        number: u64,
-        /// Keys.
-        keys: Vec<u64>,
-        /// Gradients of their rows.
-        gradients: Vec<f32>,
-        /// When it counts as done.
-        level: Level,
-    },
-    /// Add gradients to rows and read the same rows in one trip. A hot row answers with the value it has while the
-    /// gradient waits for the end of its round. Completes like a pull; `keys` of the answer are distinct.
-    PushPull {
-        /// The operation.
-        id: PullId,
-        /// Keys.
-        keys: Vec<u64>,
-        /// Gradients of their rows.
-        gradients: Vec<f32>,
-    },
-    /// Set rows of a table. Done when the new values can be read: then [`WorkerEvent::Pushed`] comes.
-    Assign {
-        /// The operation.
-        number: u64,
-        /// The rows.
-        rows: AssignedRows,
-    },
-    /// Make all rows of a table those that never had a gradient. Done likewise.
-    Reset {
-        /// The operation.
-        number: u64,
-        /// The position of the table in [`Cluster::tables`].
-        table: u16,
-        /// Number of steps of the table, which its schedule depends on.
-        steps: u64,
-    },
-    /// Read the rows that a shard keeps of a table, as many as fit a page: then [`WorkerEvent::Scanned`] comes.
-    Scan {
-        /// The operation.
-        number: u64,
-        /// The shard.
-        shard: u16,
-        /// The position of the table in [`Cluster::tables`].
-        table: u16,
-        /// [`TablePage::next`] of the page before.
-        after: Option<u64>,
-    },
-    /// Report when every push so far is visible.
-    Flush {
-        /// The operation.
-        number: u64,
-    },
-    /// Report when every worker has come to this barrier.
-    Barrier {
-        /// Counted from zero.
-        number: u64,
-    },
-    /// Advance the clock of this worker by one.
-    Tick(Tick),
-    /// The progress of its training, for those who watch.
-    Training(TrainingCounts),
-    /// The task is done, this is its result. The worker ends when the controller has received the reports of all.
-    Report {
-        /// The account, for the user of the controller.
-        text: String,
-    },
-    /// This worker goes, and the others go on without it. A user who wants its pushes to stay flushes first.
-    Leave {
-        /// True if another is to come in its place: a job without a worker then waits for one.
-        returns: bool,
-    },
-    /// End the job for all members.
-    Abort {
-        /// The reason.
-        reason: String,
-    },
-}
-
-/// Rows of a table, and what they are set to.
-#[derive(Debug, Clone, PartialEq)]
-pub struct AssignedRows {
-    /// The position of the table in [`Cluster::tables`].
-    pub table: u16,
-    /// Distinct keys.
-    pub keys: Vec<u64>,
-    /// Values of their rows one after the other.
-    pub values: Vec<f32>,
-    /// States of their optimizers one after the other; empty: those of rows that never had a gradient.
-    pub states: Vec<f32>,
-}
-
-/// Events that a worker reports to its user.
-#[derive(Debug, Clone, PartialEq)]
-pub enum WorkerEvent {
-    /// The cluster is complete and this worker is connected.
-    Started {
-        /// The number of this worker.
-        worker: u16,
-        /// Its share of the task, below [`Cluster::shares`].
-        share: u16,
-        /// The number of its first barrier: zero, unless it takes the place of a worker that is gone.
-        barrier: u64,
-        /// The cluster.
-        cluster: Box<Cluster>,
-    },
-    /// A pull, or a push with pull, is complete.
-    Pulled(PullId, Pulled),
-    /// The answer to a scan.
-    Scanned {
-        /// The operation.
-        number: u64,
-        /// The rows.
-        page: TablePage,
-    },
-    /// A push has reached its level, or rows are set.
-    Pushed {
-        /// The operation.
-        number: u64,
-    },
-    /// An operation cannot be carried out. Nothing of it was sent, unless a server refused it
-    /// ([`ClientError::Refused`]): then all other answers have come.
-    Refused {
-        /// The operation.
-        number: u64,
-        /// The reason.
-        error: ClientError,
-    },
-    /// Every push before this flush is visible.
-    Flushed {
-        /// The operation.
-        number: u64,
-    },
-    /// Every worker has come to the barrier.
-    Released {
-        /// The barrier.
-        number: u64,
-    },
-    /// No worker that trains is behind this since the last barrier. A pull that begins now reads what their ticks have made visible.
-    Clocks {
-        /// The least of their clocks.
-        least: u64,
-    },
-    /// Packets to a switch have another length from now on.
-    PathChanged(PathChange),
-    /// The user of the controller asks this worker to end in order, as SIGTERM does: its own user sees to that.
-    DrainAsked,
-    /// All workers have reported, or this one has left: the job is done.
-    Finished,
-    /// The job ended before it was done.
-    Ended {
-        /// The member that ended it, and its reason.
-        reason: String,
-        /// Whether the member may come back.
-        cause: EndCause,
-    },
-}
 
 /// A worker as a state machine without I/O.
 #[derive(Debug, Clone)]
@@ -211,6 +47,7 @@ pub struct Worker {
     starting: Option<WorkerEvent>,
     session: Option<Session>,
     clock: Clock,
+    leases: Leases,
     /// The message that a controller must receive, and again if it is another one: a barrier that the worker waits at, its report.
     unsettled: Option<Message>,
     /// Its last status, once the job is over for it.
@@ -229,6 +66,7 @@ impl Worker {
             starting: None,
             session: None,
             clock: Clock::default(),
+            leases: Leases::default(),
             unsettled: None,
             last: None,
             events: VecDeque::new(),
@@ -270,6 +108,9 @@ impl Worker {
                 if let Some(message) = self.clock.message() {
                     self.membership.send(message);
                 }
+                if self.has_work() {
+                    self.membership.send(self.leases.message());
+                }
                 for message in self.session.iter().flat_map(Session::renewals_asked) {
                     self.membership.send(message);
                 }
@@ -286,6 +127,7 @@ impl Worker {
                     self.events.push_back(WorkerEvent::Released { number });
                 }
             }
+            MembershipEvent::Leased { phase, chunks, clock } => self.take_leases(phase, &chunks, clock),
             MembershipEvent::Clocks { barrier, least, view } => {
                 if let Some(session) = self.session.as_mut().filter(|_| self.clock.learn(barrier, least)) {
                     session.observe_view(view);
@@ -308,6 +150,7 @@ impl Worker {
         let Peer::Worker(number) = start.you else { return };
         self.number = number;
         self.clock = Clock::behind(start.barrier);
+        self.leases.enter(start.barrier);
         self.servers = self.membership.dial_servers(now, &start.cluster);
         self.membership.viewed(start.cluster.view.number);
         let Start { share, barrier, cluster, .. } = start;
@@ -321,7 +164,31 @@ impl Worker {
         }
     }
 
+    fn has_work(&self) -> bool {
+        self.session.as_ref().is_some_and(|session| session.cluster.work.is_some())
+    }
+
+    /// The controller names all leases of this worker. It may do so late, after a phase or more.
+    fn take_leases(&mut self, phase: u64, chunks: &[u32], clock: u64) {
+        if !self.has_work() || phase < self.clock.barriers() {
+            return;
+        }
+        if phase > self.clock.barriers() {
+            self.clock = Clock::behind(phase);
+            self.leases.enter(phase);
+            self.events.push_back(WorkerEvent::Released { number: phase - 1 });
+        }
+        let skipped = self.clock.go_on_from(clock);
+        let chunks = self.leases.learn(chunks);
+        if !chunks.is_empty() || skipped > 0 {
+            self.events.push_back(WorkerEvent::Leased { chunks, skipped });
+        }
+    }
+
     fn end(&mut self) {
+        if self.starting.take().is_some() {
+            self.events.clear();
+        }
         self.last = Some(Box::new(self.present_status()));
         self.session = None;
         self.actions.extend(self.servers.drain(..).filter_map(|mut dial| dial.hang_up()));
@@ -392,8 +259,10 @@ impl Role for Worker {
                 let hello = Hello { instance, from, pass, to: shard, answered: session.answered_by(shard) };
                 self.actions.push_back(Action::Send { link, message: Message::Hello(hello) });
                 session.reconnected(shard);
-                if self.servers.iter().all(|dial| dial.open_link().is_some()) {
-                    self.events.extend(self.starting.take());
+                if self.servers.iter().all(|dial| dial.open_link().is_some())
+                    && let Some(started) = self.starting.take()
+                {
+                    self.events.push_front(started);
                 }
             }
             LinkEvent::Closed { reason } | LinkEvent::Refused { reason } => {
@@ -440,6 +309,10 @@ impl Role for Worker {
                 return self.send_reliably(Message::Leave { returns });
             }
             WorkerCommand::Abort { reason } => return self.abort(&reason),
+            WorkerCommand::Lease { wanted } => {
+                let message = self.leases.want(wanted);
+                return self.membership.send(message);
+            }
             _ => {}
         }
         // Before the job and after it there is no member to ask; the user learns of the end by its own event.
@@ -461,7 +334,12 @@ impl Role for Worker {
                 let tick = self.clock.tick();
                 session.tick(tick, when == Tick::Now && self.clock.is_next(tick));
             }
+            WorkerCommand::FinishChunk { chunk, account } => {
+                self.leases.finish(chunk, account);
+                session.finish_chunk(chunk);
+            }
             WorkerCommand::Barrier { .. }
+            | WorkerCommand::Lease { .. }
             | WorkerCommand::Report { .. }
             | WorkerCommand::Leave { .. }
             | WorkerCommand::Abort { .. } => {}
@@ -501,6 +379,11 @@ impl Role for Worker {
                 self.membership.send(message);
             }
         }
+        while let Some(chunk) = self.session.as_mut().and_then(|session| session.chunks.pop_front()) {
+            if let Some(message) = self.leases.visible(chunk) {
+                self.membership.send(message);
+            }
+        }
         while let Some(message) = self.session.as_mut().and_then(Session::poll_renewal) {
             self.membership.send(message);
         }
@@ -517,6 +400,10 @@ impl Role for Worker {
     }
 
     fn poll_event(&mut self) -> Option<WorkerEvent> {
+        // What has happened before it has begun comes behind that.
+        if self.starting.is_some() {
+            return None;
+        }
         let session = self.session.as_mut().and_then(|session| session.events.pop_front());
         session.or_else(|| self.events.pop_front())
     }

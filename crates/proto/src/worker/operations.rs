@@ -113,6 +113,11 @@ impl Operations {
         self.open.get_mut(&number).expect("an operation stays open while it misses an answer")
     }
 
+    /// Returns true if no operation is under way.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.open.is_empty()
+    }
+
     /// Returns true if an operation of this number misses an answer.
     pub(crate) fn is_open(&self, number: u64) -> bool {
         self.open.contains_key(&number)

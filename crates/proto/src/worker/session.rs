@@ -46,6 +46,8 @@ enum OnVisible {
     Tell(WorkerEvent),
     /// The tick counts.
     Count(TickNumber),
+    /// The chunk is done.
+    Chunk(u32),
     /// It is a push that is followed, from this moment on.
     Time(Instant),
 }
@@ -65,6 +67,8 @@ pub(super) struct Session {
     pub(super) events: VecDeque<WorkerEvent>,
     /// Ticks that count from now on.
     pub(super) ticks: VecDeque<TickNumber>,
+    /// Finished chunks whose pushes are all visible.
+    pub(super) chunks: VecDeque<u32>,
     /// When the worker was last called.
     pub(super) now: Instant,
     times: OperationTimes,
@@ -97,6 +101,7 @@ impl Session {
             statistics: WorkerStatistics::default(),
             events: VecDeque::new(),
             ticks: VecDeque::new(),
+            chunks: VecDeque::new(),
             now: Instant::ZERO,
             times: OperationTimes::default(),
             cluster: Box::new(Cluster { view: View::default(), ..cluster }),
@@ -256,6 +261,15 @@ impl Session {
         }
     }
 
+    /// All pushes of a chunk have begun: it is done when they are visible (rule K3).
+    pub(super) fn finish_chunk(&mut self, chunk: u32) {
+        if is_enabled(Mutant::ChunkDoneBeforeVisible) {
+            return self.chunks.push_back(chunk);
+        }
+        let pushes = self.operations.pushes().collect();
+        self.wait_for_visibility(OnVisible::Chunk(chunk), pushes);
+    }
+
     /// Shards may act on this view: until this worker does, it reads from them what switches hold (rule M16).
     pub(super) fn observe_view(&mut self, view: u64) {
         self.newest_view = self.newest_view.max(view);
@@ -270,6 +284,7 @@ impl Session {
     pub(super) fn end_visibility_waits(&mut self) {
         let (hot, operations) = (self.hot.as_ref(), &self.operations);
         let (events, ticks, times, now) = (&mut self.events, &mut self.ticks, &mut self.times, self.now);
+        let (chunks, is_idle) = (&mut self.chunks, operations.is_empty());
         let mut is_awaited = false;
         self.visibility_waits.retain_mut(|wait| {
             wait.pushes.retain(|push| operations.is_open(*push));
@@ -278,11 +293,18 @@ impl Session {
                 match &wait.on_visible {
                     OnVisible::Tell(event) => events.push_back(event.clone()),
                     OnVisible::Count(tick) => ticks.push_back(*tick),
+                    OnVisible::Chunk(chunk) => chunks.push_back(*chunk),
                     OnVisible::Time(since) => times.visible(now.since(*since)),
                 }
             }
-            // To measure must not change what is measured.
-            is_awaited |= !visible && !matches!(wait.on_visible, OnVisible::Time(_));
+            is_awaited |= !visible
+                && match wait.on_visible {
+                    OnVisible::Tell(_) | OnVisible::Count(_) => true,
+                    // Others wait for the chunk only when there is nothing else to do.
+                    OnVisible::Chunk(_) => is_idle,
+                    // To measure must not change what is measured.
+                    OnVisible::Time(_) => false,
+                };
             !visible
         });
         if let Some(hot) = &mut self.hot {

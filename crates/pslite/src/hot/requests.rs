@@ -266,6 +266,7 @@ impl HotRequests {
             | WorkerEvent::Released { .. }
             | WorkerEvent::Clocks { .. }
             | WorkerEvent::Scanned { .. }
+            | WorkerEvent::Leased { .. }
             | WorkerEvent::PathChanged(_) => {}
         }
     }

@@ -111,6 +111,9 @@ impl From<&ControllerEvent> for Event {
             ControllerEvent::CheckpointFailed { reason, .. } => {
                 Self::CheckpointFailed { reason: reason.clone() }
             }
+            ControllerEvent::ScaleAsked { workers } => {
+                Self::Note { what: format!("{workers} workers are wanted") }
+            }
             ControllerEvent::Refused(refusal) => Self::Note { what: refused(refusal) },
             ControllerEvent::Strangers(strangers) => Self::Note { what: turned_away(strangers) },
             ControllerEvent::TagsReduced { peer, tags } => Self::Note { what: tags_reduced(*peer, *tags) },

@@ -1,5 +1,7 @@
 //! Reads and operations that a user must refuse.
 
+use libra_proto::Pulled;
+
 use super::*;
 
 const ROWS: Rows = Rows { embedding: (2, 1), dense: (1, 1), hot: 1, scale: 0, headroom_bits: 12, set: None };
@@ -14,6 +16,7 @@ const WORKLOAD: Workload = Workload {
     pause: Duration::ZERO,
     barrier_every: 0,
     tick_every: 0,
+    in_chunks: false,
     staleness: 0,
     set: None,
 };

@@ -1,0 +1,237 @@
+//! Leases: the work of a job is dealt in chunks to the workers that ask, and comes back when they are gone (rules K1 to K6).
+
+use std::collections::BTreeSet;
+
+use libra_dataplane::mutants::{Mutant, is_enabled};
+
+use super::Controller;
+use super::members::Member;
+use crate::cluster::Peer;
+use crate::message::{Kind, Message};
+use crate::status::WorkStatus;
+use crate::work::{LeaseRequest, Work, WorkRecord};
+
+/// Leases that a worker may have at a time.
+const LEASES_MAX: u16 = 64;
+
+/// The chunks of the present phase, as far as no worker has a lease of them.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Leases {
+    /// The phase; none: the job has no work, or has not begun.
+    phase: Option<u64>,
+    /// Chunks to deal.
+    free: BTreeSet<u32>,
+    /// Number of chunks that are not done.
+    left: usize,
+    /// Chunks that were dealt again after a worker was lost that may have done a part.
+    repeated: u64,
+}
+
+/// Work of a worker, as the controller knows it.
+#[derive(Debug, Clone, Default)]
+pub(super) struct WorkerLeases {
+    /// Chunks of the present phase that are its own to do.
+    pub(super) held: BTreeSet<u32>,
+    wanted: u16,
+    pub(super) record: WorkRecord,
+    /// It has not told this controller yet what it holds (one that has taken over).
+    pub(super) is_unknown: bool,
+}
+
+impl Controller {
+    /// Takes note of what a worker has done, and deals (rules K2, K3).
+    pub(super) fn handle_lease(&mut self, peer: Peer, request: &LeaseRequest) {
+        let LeaseRequest { record, held, wanted } = request;
+        let Some(work) = &self.cluster.work else { return };
+        let (chunks, phase) = (work.chunks(record.phase), record.phase);
+        if phase > self.barrier {
+            let reason = format!("{peer} is in phase {phase}, the others are in {}", self.barrier);
+            return self.fail_by(peer, reason);
+        }
+        let known = record.accounts.keys().all(|of| *of <= phase);
+        if !known || record.done.iter().chain(held).any(|chunk| *chunk >= chunks) {
+            return self.fail_by(peer, format!("{peer} tells of chunks that phase {phase} does not have"));
+        }
+        let Some(member) = self.members.get_mut(&peer) else { return };
+        let leases = &mut member.leases;
+        (leases.is_unknown, leases.wanted) = (false, (*wanted).min(LEASES_MAX));
+        leases.record.add(record);
+        if self.leases.phase.is_none() {
+            leases.held.extend(held);
+            leases.held.retain(|chunk| !record.done.contains(chunk));
+        } else if self.leases.phase == Some(phase) {
+            leases.held.extend(held.iter().filter(|chunk| self.leases.free.remove(chunk)));
+            for chunk in &record.done {
+                // Of two workers that had leases of it one after the other, the first counts.
+                let was_open = leases.held.remove(chunk) || self.leases.free.remove(chunk);
+                self.leases.left -= usize::from(was_open);
+            }
+        }
+        self.go_on_without_workers();
+    }
+
+    /// Begins a phase: done is what workers have done of it that are known, held what they tell a controller that takes over.
+    fn begin_phase(&mut self, work: &Work) {
+        let phase = self.barrier;
+        let mut free: BTreeSet<u32> = (0..work.chunks(phase)).collect();
+        let finished = &mut self.cluster.view.finished;
+        finished.values_mut().for_each(|record| record.enter(phase));
+        let present = || self.members.values().map(|member| &member.leases.record);
+        for chunk in finished.values().chain(present()).flat_map(|record| record.done_in(phase)) {
+            free.remove(&chunk);
+        }
+        let left = free.len();
+        for WorkerLeases { held, record, .. } in self.members.values_mut().map(|member| &mut member.leases) {
+            held.retain(|chunk| record.phase == phase && free.remove(chunk));
+        }
+        self.leases = Leases { phase: Some(phase), free, left, repeated: self.leases.repeated };
+    }
+
+    /// Goes on to the next phase if all chunks of one are done, and deals what is free to the workers that want it (rules K2, K4).
+    pub(super) fn deal(&mut self) {
+        let Some(work) = self.cluster.work.clone() else { return };
+        if !self.may_pass_without_the_lost() {
+            return;
+        }
+        if self.leases.phase != Some(self.barrier) {
+            self.begin_phase(&work);
+        }
+        // Until a worker has told what it holds, the same could be dealt to another.
+        let is_unknown = |member: &Member| member.leases.is_unknown && !member.has_reported;
+        if self.of_kind(Kind::Worker).any(|(_, member)| is_unknown(member))
+            && !is_enabled(Mutant::HeldChunkDealt)
+        {
+            return;
+        }
+        let mut told: BTreeSet<Peer> = BTreeSet::new();
+        while self.leases.left == 0 && self.barrier < work.phases {
+            self.barrier += 1;
+            self.begin_phase(&work);
+            told.extend(self.of_kind(Kind::Worker).map(|(peer, _)| peer));
+        }
+        // One for each before the second for any.
+        let most = self.of_kind(Kind::Worker).map(|(_, member)| member.leases.wanted).max().unwrap_or(0);
+        for round in 1..=most {
+            let wants = |member: &Member| {
+                let WorkerLeases { held, wanted, .. } = &member.leases;
+                let has_place = member.started && member.link.is_some() && !member.leaves;
+                has_place && held.len() < usize::from(round.min(*wanted))
+            };
+            let asking: Vec<Peer> =
+                self.of_kind(Kind::Worker).filter(|(_, it)| wants(it)).map(|(peer, _)| peer).collect();
+            for peer in asking {
+                if self.lease_to(peer) {
+                    told.insert(peer);
+                }
+            }
+        }
+        for peer in told {
+            self.send_leases(peer);
+        }
+    }
+
+    /// Gives a worker a lease of the next chunk. The clock of one that had none goes on from the slowest of the others (rule K6).
+    fn lease_to(&mut self, peer: Peer) -> bool {
+        let Some(chunk) = self.leases.free.pop_first() else { return false };
+        let slowest = (self.barrier, self.least_clock());
+        let member = self.members.get_mut(&peer).expect("it was listed a moment ago");
+        if member.leases.held.is_empty() {
+            member.clock = member.clock.max(slowest);
+        }
+        member.leases.held.insert(chunk)
+    }
+
+    /// The least clock that the workers were sent since the barrier, at the start of a step.
+    fn least_clock(&self) -> u64 {
+        let (barrier, least) = self.clocks_sent;
+        let least = if barrier == self.barrier { least } else { 0 };
+        least.next_multiple_of(self.cluster.mode.ticks_of_a_step())
+    }
+
+    /// Sends a worker its leases, all of them: what it has received before may be lost.
+    pub(super) fn send_leases(&mut self, peer: Peer) {
+        let Some(member) = self.members.get(&peer).filter(|member| member.started) else { return };
+        if self.cluster.work.is_none() || !matches!(peer, Peer::Worker(_)) {
+            return;
+        }
+        let (barrier, clock) = member.clock;
+        let clock = if barrier == self.barrier { clock } else { 0 };
+        let chunks = member.leases.held.iter().copied().collect();
+        self.send(peer, Message::Leased { phase: self.barrier, chunks, clock });
+    }
+
+    /// A worker is gone: its leases are free, and the servers will have its record with the next view (rule K5).
+    pub(super) fn take_back(&mut self, peer: Peer, leases: &WorkerLeases) {
+        let Peer::Worker(worker) = peer else { return };
+        if self.cluster.work.is_none() {
+            return;
+        }
+        self.leases.repeated += leases.held.len() as u64;
+        self.leases.free.extend(&leases.held);
+        self.cluster.view.finished.insert(worker, leases.record.clone());
+    }
+
+    /// Frees the leases of a worker that leaves. It goes once the servers have its record, which stays whatever becomes of this controller (rule K5).
+    pub(super) fn record_leaver(&mut self, peer: Peer) -> Recorded {
+        let (Peer::Worker(worker), Some(member)) = (peer, self.members.get_mut(&peer)) else {
+            return Recorded::Yes;
+        };
+        let leases = &mut member.leases;
+        self.leases.free.append(&mut leases.held);
+        if leases.record == WorkRecord::default() || is_enabled(Mutant::RecordOfLeaverLost) {
+            return Recorded::Yes;
+        }
+        let finished = &mut self.cluster.view.finished;
+        if finished.get(&worker) != Some(&leases.record) {
+            finished.insert(worker, leases.record.clone());
+            return Recorded::WithNextView;
+        }
+        if self.step > super::Step::Servers { Recorded::Yes } else { Recorded::OnItsWay }
+    }
+
+    /// Returns the number of chunks that were dealt again, as a worker was lost that may have done a part.
+    pub(super) fn repeated_chunks(&self) -> u64 {
+        self.leases.repeated
+    }
+
+    /// Returns the progress of the work.
+    pub(super) fn work_status(&self) -> Option<WorkStatus> {
+        let (work, phase) = (self.cluster.work.as_ref()?, self.barrier);
+        let chunks = work.chunks(phase);
+        let count = |count| u32::try_from(count).expect("chunks are numbered by u32");
+        let (mut left, mut leased) = (chunks, 0);
+        if self.leases.phase == Some(phase) {
+            left = count(self.leases.left);
+            leased = left - count(self.leases.free.len());
+        }
+        Some(WorkStatus {
+            phase,
+            phases: work.phases,
+            chunks,
+            done: chunks - left,
+            leased,
+            workers_max: self.cluster.shares,
+            repeated: self.leases.repeated,
+        })
+    }
+
+    /// Returns the records of all workers, by their number.
+    pub(super) fn records(&self) -> Vec<(u16, WorkRecord)> {
+        let present = self.of_kind(Kind::Worker).map(|(peer, member)| (peer, member.leases.record.clone()));
+        let number =
+            |(peer, record)| if let Peer::Worker(worker) = peer { Some((worker, record)) } else { None };
+        let mut records = self.cluster.view.finished.clone();
+        records.extend(present.filter_map(number));
+        records.into_iter().collect()
+    }
+}
+
+/// Whether the servers have the record of a worker.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Recorded {
+    Yes,
+    /// They were sent it.
+    OnItsWay,
+    /// They are to be sent the next view.
+    WithNextView,
+}

@@ -1,0 +1,221 @@
+//! Leases: the chunks that workers are given, and what becomes of them.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::harness::{ControllerHarness, ms};
+use crate::cluster::{Cluster, Peer};
+use crate::controller::{ControllerCommand, ControllerEvent};
+use crate::message::Message;
+use crate::statistics::{Statistics, WorkerStatistics};
+use crate::work::{LeaseRequest, Work, WorkRecord};
+
+use Peer::{Server, Worker};
+
+/// A cluster of one server whose job has two phases.
+fn running(workers: u16, chunks: [u32; 2]) -> ControllerHarness {
+    running_with(workers, |cluster| cluster.work = Some(Work { phases: 2, chunks: chunks.to_vec() }))
+}
+
+fn running_with(workers: u16, edit: impl FnOnce(&mut Cluster)) -> ControllerHarness {
+    let mut harness = ControllerHarness::new(1, 0, workers);
+    edit(&mut harness.controller.cluster);
+    for worker in 0..workers {
+        harness.join(Worker(worker));
+    }
+    harness.join(Server(0));
+    harness.settle();
+    for worker in 0..workers {
+        harness.received(Worker(worker));
+    }
+    harness
+}
+
+/// A worker tells of the chunks that it has done in a phase, and wants two leases.
+fn tell(harness: &mut ControllerHarness, worker: u16, phase: u64, done: &[u32]) {
+    tell_all(harness, worker, phase, done, &[]);
+}
+
+fn tell_all(harness: &mut ControllerHarness, worker: u16, phase: u64, done: &[u32], held: &[u32]) {
+    let accounts = BTreeMap::from([(phase, format!("{done:?}"))]);
+    let record = WorkRecord { phase, done: done.iter().copied().collect(), accounts };
+    let held = held.iter().copied().collect();
+    let request = LeaseRequest { record, held, wanted: 2 };
+    harness.from(Worker(worker), Message::Lease(Box::new(request)));
+}
+
+/// The newest leases that a worker was sent since the last look: the phase, the chunks, the clock.
+fn leased(harness: &mut ControllerHarness, worker: u16) -> Option<(u64, Vec<u32>, u64)> {
+    let leased = |message| match message {
+        Message::Leased { phase, chunks, clock } => Some((phase, chunks, clock)),
+        _ => None,
+    };
+    harness.received(Worker(worker)).into_iter().filter_map(leased).last()
+}
+
+fn leave(harness: &mut ControllerHarness, worker: u16) {
+    harness.from(Worker(worker), Message::Leave { returns: true });
+}
+
+fn report(harness: &mut ControllerHarness, worker: u16) {
+    let statistics = Statistics::Worker(WorkerStatistics::default());
+    harness.from(Worker(worker), Message::Report { text: String::new(), statistics });
+}
+
+/// Tests rule K2.
+#[test]
+fn workers_get_the_chunks_that_they_want_one_ahead() {
+    let mut harness = running(2, [5, 1]);
+    assert_eq!(leased(&mut harness, 0), None, "none has asked");
+    tell(&mut harness, 0, 0, &[]);
+    assert_eq!(leased(&mut harness, 0), Some((0, vec![0, 1], 0)));
+    tell(&mut harness, 1, 0, &[]);
+    assert_eq!(leased(&mut harness, 1), Some((0, vec![2, 3], 0)));
+    tell(&mut harness, 0, 0, &[0]);
+    assert_eq!(leased(&mut harness, 0), Some((0, vec![1, 4], 0)));
+    tell(&mut harness, 1, 0, &[2]);
+    assert_eq!(leased(&mut harness, 1), None, "all are dealt");
+}
+
+/// Tests rule K4.
+#[test]
+fn a_phase_begins_when_all_chunks_of_the_one_before_are_done() {
+    let mut harness = running(2, [2, 3]);
+    tell(&mut harness, 0, 0, &[]);
+    tell(&mut harness, 1, 0, &[]);
+    assert_eq!(leased(&mut harness, 0), Some((0, vec![0, 1], 0)));
+    tell(&mut harness, 0, 0, &[1]);
+    assert_eq!(leased(&mut harness, 1), None);
+    tell(&mut harness, 0, 0, &[0]);
+    assert_eq!(leased(&mut harness, 0), Some((1, vec![0, 2], 0)), "one for each before the second for any");
+    assert_eq!(leased(&mut harness, 1), Some((1, vec![1], 0)));
+    tell(&mut harness, 1, 1, &[1]);
+    tell(&mut harness, 0, 1, &[0, 2]);
+    // The work is done: nothing is dealt, and the job ends with the reports.
+    assert_eq!(leased(&mut harness, 0), Some((2, vec![], 0)));
+    assert_eq!(leased(&mut harness, 1), Some((2, vec![], 0)));
+    [0, 1].into_iter().for_each(|worker| report(&mut harness, worker));
+    let statistics = Statistics::Server(crate::statistics::ServerStatistics::default());
+    harness.from(Server(0), Message::Heartbeat { statistics, probe: 0 });
+    let outcome = harness.events().into_iter().find_map(|event| match event {
+        ControllerEvent::Finished(outcome) => Some(outcome),
+        _ => None,
+    });
+    let outcome = outcome.expect("the job is done");
+    assert_eq!(outcome.repeated_chunks, 0);
+    let accounts: Vec<_> = outcome.work.iter().map(|(worker, record)| (*worker, &record.accounts)).collect();
+    assert_eq!(accounts[1], (1, &BTreeMap::from([(0, "[]".to_owned()), (1, "[1]".to_owned())])));
+}
+
+/// Tests rule K5.
+#[test]
+fn chunks_of_a_lost_worker_are_dealt_again_once_servers_know() {
+    let mut harness = running(2, [3, 1]);
+    tell(&mut harness, 0, 0, &[]);
+    assert_eq!(leased(&mut harness, 0), Some((0, vec![0, 1], 0)));
+    tell(&mut harness, 1, 0, &[]);
+    assert_eq!(leased(&mut harness, 1), Some((0, vec![2], 0)));
+    tell(&mut harness, 0, 0, &[0]);
+    harness.break_stream(Worker(0));
+    harness.pass(ms(2000), &[Server(0), Worker(1)]);
+    assert_eq!(leased(&mut harness, 1), None, "another controller may have the servers");
+    harness.viewed(Server(0));
+    assert_eq!(leased(&mut harness, 1), Some((0, vec![1, 2], 0)));
+    let finished = &harness.controller.cluster.view.finished;
+    assert_eq!(finished[&0].done, BTreeSet::from([0]));
+}
+
+/// Tests rule K5.
+#[test]
+fn a_worker_leaves_once_servers_have_its_record() {
+    let mut harness = running(2, [3, 1]);
+    tell(&mut harness, 0, 0, &[]);
+    tell(&mut harness, 1, 0, &[]);
+    tell(&mut harness, 0, 0, &[0]);
+    harness.received(Worker(0));
+    leave(&mut harness, 0);
+    assert!(!harness.received(Worker(0)).contains(&Message::Finish));
+    let view = harness.received_view(Server(0)).expect("a view with its record");
+    assert_eq!(view.finished[&0].done, BTreeSet::from([0]));
+    assert!(view.workers.contains_key(&0));
+    harness.viewed(Server(0));
+    assert!(harness.received(Worker(0)).contains(&Message::Finish));
+    harness.viewed(Server(0));
+    let (phase, mut chunks, _) = leased(&mut harness, 1).expect("what it had is free");
+    chunks.sort_unstable();
+    assert_eq!((phase, chunks), (0, vec![1, 2]));
+    assert_eq!(harness.controller.repeated_chunks(), 0, "it had not begun them");
+}
+
+/// Tests rule K5.
+#[test]
+fn a_new_controller_deals_when_workers_have_told_what_they_hold() {
+    let mut before = running(2, [4, 1]);
+    tell(&mut before, 0, 0, &[]);
+    tell(&mut before, 1, 0, &[]);
+    let cluster = before.controller.cluster.clone();
+    let mut harness = ControllerHarness::new(1, 0, 2);
+    harness.rejoin_with(Server(0), |rejoin| {
+        rejoin.view = cluster.view.number;
+        rejoin.cluster = Some(Box::new(cluster.clone()));
+    });
+    for worker in [0, 1] {
+        harness.rejoin_with(Worker(worker), |rejoin| rejoin.view = cluster.view.number);
+    }
+    harness.settle();
+    [0, 1].into_iter().for_each(|worker| drop(harness.received(Worker(worker))));
+    tell_all(&mut harness, 1, 0, &[2], &[3]);
+    assert_eq!(leased(&mut harness, 1), None, "worker 0 has told nothing");
+    tell_all(&mut harness, 0, 0, &[], &[0]);
+    let held = |harness: &mut ControllerHarness, worker| leased(harness, worker).map(|(_, chunks, _)| chunks);
+    assert_eq!(held(&mut harness, 0), Some(vec![0, 1]), "its lease of 1 was lost with the controller");
+    assert_eq!(held(&mut harness, 1), None, "chunk 2 is done, and 3 is the last");
+}
+
+#[test]
+fn workers_that_are_too_many_are_asked_to_end() {
+    let mut harness = running(3, [5, 1]);
+    harness.command(ControllerCommand::Scale { workers: 1 });
+    assert!(harness.events().contains(&ControllerEvent::ScaleAsked { workers: 1 }));
+    let asked = [0, 1, 2].map(|worker| harness.received(Worker(worker)).contains(&Message::Drain));
+    assert_eq!(asked, [false, true, true], "those that came last");
+    harness.command(ControllerCommand::Scale { workers: 9 });
+    assert!(!harness.received(Worker(0)).contains(&Message::Drain));
+}
+
+/// Tests rule K6.
+#[test]
+fn an_idle_worker_blocks_no_clock_and_goes_on_from_the_slowest() {
+    let mut harness = running_with(3, |cluster| {
+        cluster.work = Some(Work { phases: 1, chunks: vec![5] });
+        cluster.mode = crate::mode::Mode::Sync;
+    });
+    tell(&mut harness, 0, 0, &[]);
+    tell(&mut harness, 1, 0, &[]);
+    let clock = |barrier, clock| Message::Clock { barrier, clock };
+    harness.from(Worker(0), clock(0, 5));
+    harness.from(Worker(1), clock(0, 7));
+    harness.received(Worker(0));
+    // Worker 2 has not asked so far: it is not waited for, and begins with a whole step.
+    tell(&mut harness, 2, 0, &[]);
+    assert_eq!(leased(&mut harness, 2), Some((0, vec![4], 6)));
+    harness.from(Worker(0), clock(0, 9));
+    let clocks = |message| if let Message::Clocks { least, .. } = message { Some(least) } else { None };
+    assert_eq!(harness.received(Worker(0)).into_iter().filter_map(clocks).last(), Some(6));
+    // Without a chunk it is not waited for any more.
+    tell(&mut harness, 2, 0, &[4]);
+    assert_eq!(harness.received(Worker(0)).into_iter().filter_map(clocks).last(), Some(7));
+}
+
+/// Tests rule K1.
+#[test]
+fn who_tells_of_what_there_is_not_ends_the_job() {
+    for (phase, done) in [(1, vec![]), (0, vec![3])] {
+        let mut harness = running(1, [3, 1]);
+        tell(&mut harness, 0, phase, &done);
+        let failed = |event: &ControllerEvent| matches!(event, ControllerEvent::Failed { reason } if reason.contains("phase"));
+        assert!(harness.events().iter().any(failed), "phase {phase}, done {done:?}");
+    }
+    let mut harness = running(1, [3, 1]);
+    harness.from(Worker(0), Message::Barrier { number: 0 });
+    assert!(harness.events().iter().any(|event| matches!(event, ControllerEvent::Failed { .. })));
+}
