@@ -33,7 +33,7 @@ fn seeds_max(bug: Mutant) -> u64 {
         Mutant::RenewalKeepsAcked => 50,
         // A worker must read before the round ends that a clock stands for.
         Mutant::TickBeforeVisible => 100,
-        Mutant::UnheardClockIgnored => 50,
+        Mutant::UnheardClockIgnored => 200,
         // A sync must fail and forget what it was about, and the machine fail before a checkpoint has that.
         Mutant::SyncFailureRetried => 100,
         // A scenario must have two controllers, and members that come back to the first; or a clock that jumps while a stream is opened; or
