@@ -6,8 +6,8 @@ use anyhow::{Context, Result};
 use clap::Args;
 
 use crate::{
-    Outcome, book, container, doctor, examples, flood, forge, fuzz, kubernetes, namespaces, no_std, p4,
-    prometheus, python, readme, shell, slurm, smoke, systemd, tidy, torchx, xdp,
+    Outcome, book, container, doctor, examples, findings, flood, forge, fuzz, kubernetes, namespaces, no_std,
+    p4, prometheus, python, readme, shell, slurm, smoke, systemd, tidy, torchx, xdp,
 };
 
 #[derive(Args)]
@@ -46,10 +46,10 @@ const STEPS: &[Step] = &[
     ("doctor", || doctor::run(&doctor::Options::default())),
     ("prometheus", || prometheus::run(&prometheus::Options::for_ci())),
     ("systemd", || systemd::run(&systemd::Options::for_ci())),
-    ("torchx", || torchx::run(&torchx::Options::for_ci())),
-    ("container", || container::run(&container::Options::for_ci())),
-    ("kubernetes", || kubernetes::run(&kubernetes::Options::for_ci())),
-    ("slurm", || slurm::run(&slurm::Options::for_ci())),
+    ("torchx", || torchx::run(&findings::StepOptions::default())),
+    ("container", || container::run(&findings::StepOptions::default())),
+    ("kubernetes", || kubernetes::run(&findings::StepOptions::default())),
+    ("slurm", || slurm::run(&findings::StepOptions::default())),
     ("p4", || p4::test(&p4::TestOptions::default())),
     ("namespaces", || namespaces::run(&namespaces::Options::for_ci())),
 ];

@@ -5,11 +5,10 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
-use anyhow::{Context, Result, bail, ensure};
-use clap::Args;
+use anyhow::{Context, Result, ensure};
 
 use crate::Outcome;
-use crate::findings::{Finding, Findings};
+use crate::findings::{Finding, Findings, StepOptions};
 use crate::process::{self, Running, check_interrupt};
 use crate::report::Report;
 use crate::shell::{self, starts};
@@ -20,28 +19,12 @@ const LOOK_EVERY: Duration = Duration::from_millis(100);
 /// Exit code of a process that was terminated before its job was done.
 const AGAIN: i32 = 75;
 
-#[derive(Args)]
-pub(crate) struct Options {
-    /// The binary under test, instead of a release build of this checkout
-    #[arg(long, value_name = "FILE")]
-    libra: Option<PathBuf>,
-    /// Fails instead of skipping when something is not installed
-    #[arg(long)]
-    required: bool,
-}
-
-impl Options {
-    pub(crate) fn for_ci() -> Self {
-        Self { libra: None, required: false }
-    }
-}
-
-pub(crate) fn run(options: &Options) -> Result<Outcome> {
+pub(crate) fn run(options: &StepOptions) -> Result<Outcome> {
     if let Some(reason) = missing() {
-        return if options.required { bail!(reason) } else { Ok(Outcome::Skipped(reason)) };
+        return options.skip(reason);
     }
     process::catch_interrupts()?;
-    let libra = shell::binary("libra", options.libra.as_deref())?;
+    let libra = options.binary()?;
     let engine = Engine::new(&shell::target_directory()?.join("container"))?;
     let mut findings = Findings::default();
     let built = engine.build(&libra);

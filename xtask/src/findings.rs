@@ -1,8 +1,34 @@
 //! Findings of the checks of one step, printed as they come.
 
-use anyhow::{Result, bail};
+use std::path::PathBuf;
 
-use crate::Outcome;
+use anyhow::{Result, bail};
+use clap::Args;
+
+use crate::{Outcome, shell};
+
+/// Options of a step whose checks need a binary, and programs that are not installed everywhere. CI has the default ones.
+#[derive(Args, Default)]
+pub(crate) struct StepOptions {
+    /// The binary under test, instead of a release build of this checkout
+    #[arg(long, value_name = "FILE")]
+    libra: Option<PathBuf>,
+    /// Fails instead of skipping when something is not installed
+    #[arg(long)]
+    pub(crate) required: bool,
+}
+
+impl StepOptions {
+    /// The binary under test.
+    pub(crate) fn binary(&self) -> Result<PathBuf> {
+        shell::binary("libra", self.libra.as_deref())
+    }
+
+    /// The outcome of a step that cannot be made here, for this reason.
+    pub(crate) fn skip(&self, reason: String) -> Result<Outcome> {
+        if self.required { bail!(reason) } else { Ok(Outcome::Skipped(reason)) }
+    }
+}
 
 /// Result of a check, in a few words; or the reason why it could not be made.
 pub(crate) enum Finding {

@@ -9,9 +9,8 @@ use std::path::{Path, PathBuf};
 use std::process::Stdio;
 
 use anyhow::{Context, Result, bail, ensure};
-use clap::Args;
 
-use crate::findings::{Finding, Findings};
+use crate::findings::{Finding, Findings, StepOptions};
 use crate::{Outcome, shell};
 
 /// The oldest version that is tested, some between, and the newest that the validator knows.
@@ -30,28 +29,12 @@ const SLIPS: &[(&str, &str)] = &[
     ("replicatedJobs:", "jobs:"),
 ];
 
-#[derive(Args)]
-pub(crate) struct Options {
-    /// The binary whose options the manifests name, instead of a release build of this checkout
-    #[arg(long, value_name = "FILE")]
-    libra: Option<PathBuf>,
-    /// Fails instead of skipping when something is not installed
-    #[arg(long)]
-    required: bool,
-}
-
-impl Options {
-    pub(crate) fn for_ci() -> Self {
-        Self { libra: None, required: false }
-    }
-}
-
-pub(crate) fn run(options: &Options) -> Result<Outcome> {
+pub(crate) fn run(options: &StepOptions) -> Result<Outcome> {
     let packages = shell::target_directory()?.join("tools/python");
     if let Some(reason) = missing(&packages) {
-        return if options.required { bail!(reason) } else { Ok(Outcome::Skipped(reason)) };
+        return options.skip(reason);
     }
-    let libra = shell::binary("libra", options.libra.as_deref())?;
+    let libra = options.binary()?;
     let mut findings = Findings::default();
     let folder = shell::root().join("deploy/kubernetes");
     findings.note("base", manifests(&folder.join(BASE)).and_then(|text| check(&packages, &text)));

@@ -95,15 +95,15 @@ enum Command {
     /// Checks configuration, alerts and dashboards with a real Prometheus, during a job of seven processes
     Prometheus(prometheus::Options),
     /// Builds the image of `deploy/container` from a binary, and runs it (needs root)
-    Container(container::Options),
+    Container(findings::StepOptions),
     /// Checks the manifests of `deploy/kubernetes` by the schemas of Kubernetes and JobSet, without a cluster
-    Kubernetes(kubernetes::Options),
+    Kubernetes(findings::StepOptions),
     /// Runs the batch script of `deploy/slurm` in a Slurm of four daemons, with jobs whose members are killed (needs root)
-    Slurm(slurm::Options),
+    Slurm(findings::StepOptions),
     /// Boots the units of `deploy/systemd` in a container, with a job whose members are killed and stopped (needs root)
     Systemd(systemd::Options),
     /// Runs a job by the component of TorchX, on this machine
-    Torchx(torchx::Options),
+    Torchx(findings::StepOptions),
     /// Runs jobs on a Ray cluster of three network namespaces, and kills and drains processes and nodes of it (needs root)
     Ray(ray::Options),
     /// Runs the data plane in the kernel: against the one in software, and in a cluster whose switches are killed (needs root)

@@ -20,7 +20,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, bail, ensure};
 use clap::Args;
 
-use crate::findings::Findings;
+use crate::findings::{self, Findings};
 use crate::process::{self, Running};
 use crate::shell::starts;
 use crate::{Outcome, shell};
@@ -33,9 +33,8 @@ const LOOK_EVERY: Duration = Duration::from_millis(100);
 
 #[derive(Args)]
 pub(crate) struct Options {
-    /// The binary under test, instead of a release build of this checkout
-    #[arg(long, value_name = "FILE")]
-    libra: Option<PathBuf>,
+    #[command(flatten)]
+    step: findings::StepOptions,
     /// Epochs of the job: some 20 s of training are needed
     #[arg(long, value_name = "N", default_value_t = 30)]
     epochs: u32,
@@ -45,15 +44,12 @@ pub(crate) struct Options {
     /// Kills the switch of another such job, and draws the dashboard of that job
     #[arg(long, value_name = "SVG")]
     picture: Option<PathBuf>,
-    /// Fails instead of skipping when something is not installed
-    #[arg(long)]
-    required: bool,
 }
 
 impl Options {
     /// Options of CI, whose cores others may have: a time is no figure there.
     pub(crate) fn for_ci() -> Self {
-        Self { libra: None, epochs: 30, scrape_max: 500.0, picture: None, required: false }
+        Self { step: findings::StepOptions::default(), epochs: 30, scrape_max: 500.0, picture: None }
     }
 }
 
@@ -90,13 +86,10 @@ pub(crate) fn run(options: &Options) -> Result<Outcome> {
     let missing: Vec<_> = ["prometheus", "promtool"].into_iter().filter(|program| !starts(program)).collect();
     if !missing.is_empty() {
         let reason = format!("there is no {} (apt-get install prometheus)", missing.join(", "));
-        if options.required {
-            bail!(reason);
-        }
-        return Ok(Outcome::Skipped(reason));
+        return options.step.skip(reason);
     }
     process::catch_interrupts()?;
-    let libra = shell::binary("libra", options.libra.as_deref())?;
+    let libra = options.step.binary()?;
     let directory = Directory::new()?;
     if let Some(picture) = &options.picture {
         return draw(&libra, &directory, options.epochs, picture);
@@ -107,7 +100,7 @@ pub(crate) fn run(options: &Options) -> Result<Outcome> {
     findings.note("dashboards are made", files::dashboards_are_made(&directory));
     findings.note("types of dashboards", files::types(&directory));
     watch_job(&libra, &directory, options, &mut findings)?;
-    findings.outcome(options.required)
+    findings.outcome(options.step.required)
 }
 
 /// Runs a job beside a Prometheus, and checks what that has of it.

@@ -6,37 +6,18 @@
 mod cluster;
 mod job;
 
-use std::path::PathBuf;
+use anyhow::{Context, Result};
 
-use anyhow::{Context, Result, bail};
-use clap::Args;
-
-use crate::findings::{Finding, Findings};
+use crate::findings::{Finding, Findings, StepOptions};
 use crate::{Outcome, process, shell};
 use cluster::Cluster;
 
-#[derive(Args)]
-pub(crate) struct Options {
-    /// The binary under test, instead of a release build of this checkout
-    #[arg(long, value_name = "FILE")]
-    libra: Option<PathBuf>,
-    /// Fails instead of skipping when something is not installed
-    #[arg(long)]
-    required: bool,
-}
-
-impl Options {
-    pub(crate) fn for_ci() -> Self {
-        Self { libra: None, required: false }
-    }
-}
-
-pub(crate) fn run(options: &Options) -> Result<Outcome> {
+pub(crate) fn run(options: &StepOptions) -> Result<Outcome> {
     if let Some(reason) = cluster::missing() {
-        return if options.required { bail!(reason) } else { Ok(Outcome::Skipped(reason)) };
+        return options.skip(reason);
     }
     process::catch_interrupts()?;
-    let libra = shell::binary("libra", options.libra.as_deref())?;
+    let libra = options.binary()?;
     let mut findings = Findings::default();
     let script = shell::root().join("deploy/slurm/libra.sbatch");
     let mut cluster = Cluster::start(&shell::target_directory()?.join("slurm"), libra, script)?;

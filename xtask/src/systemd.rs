@@ -9,10 +9,10 @@ mod job;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context, Result, bail, ensure};
+use anyhow::{Context, Result, ensure};
 use clap::Args;
 
-use crate::findings::{Finding, Findings};
+use crate::findings::{self, Finding, Findings};
 use crate::shell::{self, starts};
 use crate::{Outcome, process};
 use container::Root;
@@ -27,30 +27,26 @@ const OWN: &[&str] =
 
 #[derive(Args)]
 pub(crate) struct Options {
-    /// The binary under test, instead of a release build of this checkout
-    #[arg(long, value_name = "FILE")]
-    libra: Option<PathBuf>,
+    #[command(flatten)]
+    step: findings::StepOptions,
     /// Epochs of the job: some 30 s of training are needed
     #[arg(long, value_name = "N", default_value_t = 28)]
     epochs: u32,
-    /// Fails instead of skipping when something is not installed
-    #[arg(long)]
-    required: bool,
 }
 
 impl Options {
     pub(crate) fn for_ci() -> Self {
-        Self { libra: None, epochs: 28, required: false }
+        Self { step: findings::StepOptions::default(), epochs: 28 }
     }
 }
 
 pub(crate) fn run(options: &Options) -> Result<Outcome> {
     if !starts("systemd-analyze") {
         let reason = "there is no systemd-analyze (apt-get install systemd)".to_owned();
-        return if options.required { bail!(reason) } else { Ok(Outcome::Skipped(reason)) };
+        return options.step.skip(reason);
     }
     process::catch_interrupts()?;
-    let libra = shell::binary("libra", options.libra.as_deref())?;
+    let libra = options.step.binary()?;
     let folder = shell::target_directory()?.join("systemd");
     let root = Root::make(&folder, &libra)?;
     let mut findings = Findings::default();
@@ -61,7 +57,7 @@ pub(crate) fn run(options: &Options) -> Result<Outcome> {
         Some(reason) => findings.note("boot", Ok(Finding::Skipped(reason))),
         None => job::boot(root, options.epochs, &mut findings),
     }
-    let outcome = findings.outcome(options.required)?;
+    let outcome = findings.outcome(options.step.required)?;
     // Logs of servers are large; those of a failure are kept.
     fs::remove_dir_all(&folder).with_context(|| format!("cannot remove {}", folder.display()))?;
     Ok(outcome)

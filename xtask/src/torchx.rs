@@ -1,14 +1,13 @@
 //! `cargo xtask torchx`: the component of `libra_ps.torchx`, run on this machine by TorchX.
 
 use std::net::{Ipv4Addr, TcpListener};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
 
-use anyhow::{Context, Result, bail, ensure};
-use clap::Args;
+use anyhow::{Context, Result, ensure};
 
-use crate::findings::{Finding, Findings};
+use crate::findings::{Finding, Findings, StepOptions};
 use crate::process::{self, Running};
 use crate::report::Report;
 use crate::{Outcome, shell};
@@ -17,31 +16,15 @@ const COMPONENT: &str = "python/libra_ps/torchx.py:job";
 const ROLES: &[&str] = &["controller", "server", "switch", "worker"];
 const LIMIT: Duration = Duration::from_secs(100);
 
-#[derive(Args)]
-pub(crate) struct Options {
-    /// The binary under test, instead of a release build of this checkout
-    #[arg(long, value_name = "FILE")]
-    libra: Option<PathBuf>,
-    /// Fails instead of skipping when something is not installed
-    #[arg(long)]
-    required: bool,
-}
-
-impl Options {
-    pub(crate) fn for_ci() -> Self {
-        Self { libra: None, required: false }
-    }
-}
-
-pub(crate) fn run(options: &Options) -> Result<Outcome> {
+pub(crate) fn run(options: &StepOptions) -> Result<Outcome> {
     let target = shell::target_directory()?;
     let packages = target.join("tools/torchx");
     if shell::output(torchx(&packages, &["--version"])).is_err() {
         let reason = format!("torchx is not in {}: .ci/run installs it", packages.display());
-        return if options.required { bail!(reason) } else { Ok(Outcome::Skipped(reason)) };
+        return options.skip(reason);
     }
     process::catch_interrupts()?;
-    let libra = shell::binary("libra", options.libra.as_deref())?;
+    let libra = options.binary()?;
     let folder = target.join("torchx");
     if folder.exists() {
         std::fs::remove_dir_all(&folder).with_context(|| format!("cannot remove {}", folder.display()))?;
