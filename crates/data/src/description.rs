@@ -18,7 +18,7 @@ pub(crate) const CRITEO_CATEGORIES: usize = 26;
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Description {
-    /// How values of categories become ids.
+    /// The rule by which values of categories become ids.
     #[serde(default)]
     pub keys: Keys,
     /// The column of labels, 0 or 1.

@@ -6,6 +6,7 @@ use std::path::Path;
 use anyhow::{Context, Result, bail};
 use libra_models::{EpochReport, Evaluation, TrainConfig, Workload};
 use libra_proto::WorkRecord;
+use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
 use crate::report::group;
@@ -91,7 +92,7 @@ impl Account {
     }
 }
 
-/// What all workers together have done in an epoch.
+/// The account of an epoch, of all workers together.
 #[derive(Debug, Clone)]
 pub struct EpochAccount {
     /// Number of workers that have trained in it.
@@ -109,31 +110,27 @@ impl EpochAccount {
     /// An account is not one that this build understands.
     pub fn of(work: &[(u16, WorkRecord)], epoch: u32) -> Result<Option<Self>> {
         let training = 2 * u64::from(epoch);
-        let mut sum: Option<Self> = None;
-        for (worker, record) in work {
-            let unknown = || format!("an account of worker {worker} is not one that this build understands");
-            if let Some(text) = record.accounts.get(&training) {
-                let trained: EpochReport = serde_json::from_str(text).with_context(unknown)?;
-                match &mut sum {
-                    Some(sum) => {
-                        sum.workers += 1;
-                        sum.trained.add(&trained);
-                    }
-                    None => sum = Some(Self { workers: 1, trained, evaluated: None }),
-                }
+        let mut of_workers = accounts::<EpochReport>(work, training)?.into_iter();
+        let Some(mut trained) = of_workers.next() else { return Ok(None) };
+        let workers = 1 + of_workers.len();
+        of_workers.for_each(|report| trained.add(&report));
+        let mut evaluated: Option<Evaluation> = None;
+        for evaluation in accounts::<Evaluation>(work, training + 1)? {
+            match &mut evaluated {
+                Some(sum) => sum.add(&evaluation)?,
+                None => evaluated = Some(evaluation),
             }
         }
-        let Some(sum) = &mut sum else { return Ok(None) };
-        for (worker, record) in work {
-            let unknown = || format!("an account of worker {worker} is not one that this build understands");
-            if let Some(text) = record.accounts.get(&(training + 1)) {
-                let evaluated: Evaluation = serde_json::from_str(text).with_context(unknown)?;
-                match &mut sum.evaluated {
-                    Some(sum) => sum.add(&evaluated)?,
-                    None => sum.evaluated = Some(evaluated),
-                }
-            }
-        }
-        Ok(Some(sum.clone()))
+        Ok(Some(Self { workers, trained, evaluated }))
     }
+}
+
+/// The accounts of a phase in the records of workers.
+fn accounts<T: DeserializeOwned>(work: &[(u16, WorkRecord)], phase: u64) -> Result<Vec<T>> {
+    let texts = work.iter().filter_map(|(worker, record)| Some((worker, record.accounts.get(&phase)?)));
+    let read = |(worker, text): (&u16, &String)| {
+        serde_json::from_str(text)
+            .with_context(|| format!("an account of worker {worker} is not one that this build understands"))
+    };
+    texts.map(read).collect()
 }

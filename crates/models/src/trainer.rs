@@ -144,8 +144,8 @@ pub trait Training {
     fn samples_per_epoch(&self) -> u64;
 
     /// Trains on the chunks of an epoch that this worker gets (see [`Parameters::next_chunk`]) until all are done, and waits until its last push is visible. Epochs may
-    /// be trained in any order, as the order of the samples depends on their number alone. All workers must have been at a barrier just before: modes count
-    /// from there. The account of a chunk is the [`EpochReport`] so far, as JSON.
+    /// be trained in any order, as the order of the samples depends on their number alone. Modes count the steps of a
+    /// worker from here. The account of a chunk is the [`EpochReport`] so far, as JSON.
     ///
     /// The pull of the next batch is under way while a batch is computed, so a step reads values that miss the push of the
     /// step before it; but not in [`Mode::Sync`]. `progress` is called after every batch.

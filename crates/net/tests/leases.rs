@@ -75,7 +75,7 @@ fn work(
     Ok(done)
 }
 
-/// What rows must have in the end: each chunk of each phase was done once.
+/// The values of rows in the end, if each chunk of each phase was done once.
 fn expected() -> Vec<f32> {
     let times = |row: u32| (0..PHASES).filter(|phase| row < CHUNKS[(phase % 2) as usize]).count();
     (0..CHUNKS[0]).map(|row| -(times(row) as f32)).collect()

@@ -240,7 +240,7 @@ pub struct View {
     pub next_switch: u16,
     /// The number that the next worker gets.
     pub next_worker: u16,
-    /// What workers that are gone have done of the work, by their number (rule K5).
+    /// The records of workers that are gone, by their number (rule K5).
     pub finished: BTreeMap<u16, WorkRecord>,
     /// The secrets of the paths to the owners, by switch: at a worker, in a job with keys.
     pub paths: BTreeMap<u16, PathSecrets>,

@@ -169,7 +169,7 @@ pub enum Message {
         phase: u64,
         /// The chunks of the phase that are its own to do.
         chunks: Vec<u32>,
-        /// What its clock goes on from, if it is behind that (rule K6).
+        /// The tick that its clock goes on from, if it is behind that (rule K6).
         clock: u64,
     },
     /// From a worker, last: the result of its task, in a text that the roles do not read.

@@ -40,7 +40,7 @@ impl Work {
     }
 }
 
-/// What a worker has done of the work.
+/// Record of the work that a worker has done.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct WorkRecord {
     /// The phase that it is in.

@@ -27,7 +27,7 @@ pub(crate) struct Chunks {
     pushed: BTreeMap<u64, Sums>,
 }
 
-/// What a user does next about its chunks.
+/// The next thing that a user does about its chunks.
 pub(crate) enum Next {
     /// An operation of a chunk.
     Operation,

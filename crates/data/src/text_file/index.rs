@@ -1,4 +1,4 @@
-//! Where the runs of a text begin: one pass over it, once, kept beside it or in a cache.
+//! The index of a text, which has where its runs begin: made by one pass, and kept beside it or in a cache.
 
 use std::fs;
 use std::path::{Path, PathBuf};

@@ -118,7 +118,7 @@ pub enum ControllerEvent {
 pub struct Outcome {
     /// The reports of the workers that came to the end, by their share.
     pub reports: Vec<String>,
-    /// What each worker has done of the work, by its number, those included that went before the end.
+    /// The record of each worker, by its number, those included that went before the end.
     pub work: Vec<(u16, WorkRecord)>,
     /// Chunks that were dealt again, as a worker was lost that may have done a part of them.
     pub repeated_chunks: u64,

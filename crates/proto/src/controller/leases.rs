@@ -226,7 +226,7 @@ impl Controller {
     }
 }
 
-/// Whether the servers have the record of a worker.
+/// State of the record of a worker at the servers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Recorded {
     Yes,

@@ -85,7 +85,7 @@ pub enum WorkerCommand {
     FinishChunk {
         /// The chunk.
         chunk: u32,
-        /// What this worker has done in this phase, up to and with this chunk, for the front end of the controller.
+        /// The account of this worker in this phase, up to and with this chunk, for the front end of the controller.
         account: String,
     },
     /// Advance the clock of this worker by one.
