@@ -89,7 +89,7 @@ impl Counters {
 /// Access to the files of a place.
 #[derive(Debug)]
 pub(crate) struct Store {
-    remote: Option<Remote>,
+    remote: Option<Arc<Remote>>,
     pub(crate) counters: Counters,
 }
 
@@ -101,7 +101,12 @@ impl Store {
     ) -> Result<Self, DataError> {
         let remote =
             (place.kind != Kind::Local).then(|| Remote::open(place, environment, retries)).transpose()?;
-        Ok(Self { remote, counters: Counters::default() })
+        Ok(Self { remote: remote.map(Arc::new), counters: Counters::default() })
+    }
+
+    /// Returns the same store with counts of its own.
+    pub(crate) fn counted_apart(&self) -> Self {
+        Self { remote: self.remote.clone(), counters: Counters::default() }
     }
 
     /// Lists the data files of a place in natural order, with their formats.

@@ -4,6 +4,7 @@
 
 mod checkpoints;
 mod data;
+mod data_sets;
 mod doctor;
 #[path = "../../src/top/testing.rs"]
 mod documents;
@@ -19,6 +20,9 @@ mod output;
 mod process;
 mod refusals;
 mod security;
+#[allow(dead_code, reason = "some of it is only for the tests of the crate")]
+#[path = "../../../data/tests/sets/server.rs"]
+mod server;
 mod shards;
 mod slowness;
 mod watching;
