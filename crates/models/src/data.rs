@@ -10,6 +10,23 @@ use std::{
 
 pub use error::DataError;
 pub(crate) use lines::{Line, LinePlace, LineReader, TextFile};
+use serde::{Deserialize, Serialize};
+
+/// A file of a data set, as it was when it was opened.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DataFile {
+    /// Its name, without the directory.
+    pub name: String,
+    /// Its length.
+    pub bytes: u64,
+}
+
+impl DataFile {
+    pub(crate) fn new(path: &Path, bytes: u64) -> Self {
+        let name = path.file_name().unwrap_or(path.as_os_str());
+        Self { name: name.to_string_lossy().into_owned(), bytes }
+    }
+}
 
 /// The file names of a directory.
 pub(crate) struct Directory {

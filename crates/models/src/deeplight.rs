@@ -19,7 +19,7 @@ use prune::Pruning;
 use shuffle::Shuffle;
 
 use crate::{
-    Chunk, Chunks, Learner, Measure, Quality, TrainConfig, TrainError, Training, Workload,
+    Chunk, Chunks, DataFile, Learner, Measure, Quality, TrainConfig, TrainError, Training, Workload,
     config::ConfigError,
     learner::chunks_of,
     order::random_at,
@@ -155,6 +155,10 @@ impl Workload for DeepLight {
         }
         size.push((vocabulary.values() as u64, "values"));
         size
+    }
+
+    fn files(&self) -> Vec<DataFile> {
+        self.dataset.files.clone()
     }
 
     fn tables(&self) -> Vec<TableSpec> {

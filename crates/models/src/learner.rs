@@ -4,7 +4,7 @@ use std::{ops::Range, sync::Arc};
 
 use libra_client::{Parameters, TableSpec};
 
-use crate::{Measure, Quality, TrainError, Training};
+use crate::{DataFile, Measure, Quality, TrainError, Training};
 
 /// Most samples of a chunk.
 pub const CHUNK_SAMPLES_MAX: u64 = 1 << 16;
@@ -84,6 +84,9 @@ pub trait Workload: Send + Sync {
     /// Size of the data: 6040 users, 3706 items. A worker compares it with the controller's to detect that it has
     /// other data.
     fn size(&self) -> Vec<(u64, &'static str)>;
+
+    /// The files of the data, in the order in which they are read; none for built-in data.
+    fn files(&self) -> Vec<DataFile>;
 
     /// The tables of the model (see [`LAYER_KEYS`](crate::LAYER_KEYS)), for the parameter server.
     fn tables(&self) -> Vec<TableSpec>;

@@ -68,7 +68,7 @@ mod trainer;
 use std::sync::Arc;
 
 pub use config::{BATCH_MAX, ConfigError, ModelConfig, ModelKind, TrainConfig, UnknownModel};
-pub use data::DataError;
+pub use data::{DataError, DataFile};
 pub use learner::{CHUNK_SAMPLES_MAX, Chunk, Chunks, Learner, Workload};
 pub use profile::{profile, provenance};
 pub use quality::{Measure, Mismatch, Quality};

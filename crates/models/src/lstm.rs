@@ -19,7 +19,7 @@ use evaluation::{RUN, Rows};
 use model::{Memory, Model, Network};
 
 use crate::{
-    Chunk, Chunks, Learner, Measure, Quality, TrainConfig, TrainError, Training, Workload,
+    Chunk, Chunks, DataFile, Learner, Measure, Quality, TrainConfig, TrainError, Training, Workload,
     config::ConfigError, learner::chunks_of, matrix::dot, quality::Language, trainer::Trainer,
 };
 
@@ -162,6 +162,10 @@ impl Workload for Lstm {
             (self.text.vocabulary() as u64, "different words"),
             (self.text.samples() as u64, "to learn from"),
         ]
+    }
+
+    fn files(&self) -> Vec<DataFile> {
+        self.text.files.clone()
     }
 
     fn tables(&self) -> Vec<TableSpec> {

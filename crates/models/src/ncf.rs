@@ -17,7 +17,7 @@ pub use sampling::NoNegatives;
 use sampling::{Batch, BatchConfig, Sampler};
 
 use crate::{
-    Chunk, Chunks, Learner, Measure, Quality, TrainConfig, TrainError, Training, Workload,
+    Chunk, Chunks, DataFile, Learner, Measure, Quality, TrainConfig, TrainError, Training, Workload,
     config::ConfigError,
     learner::chunks_of,
     quality::{LIST, Ranking},
@@ -108,6 +108,10 @@ impl Workload for Ncf {
     fn size(&self) -> Vec<(u64, &'static str)> {
         let Dataset { users, items, train, .. } = &*self.dataset;
         vec![((*users).into(), "users"), ((*items).into(), "items"), (train.len() as u64, "pairs")]
+    }
+
+    fn files(&self) -> Vec<DataFile> {
+        self.dataset.files.clone()
     }
 
     fn tables(&self) -> Vec<TableSpec> {

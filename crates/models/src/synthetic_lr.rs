@@ -16,7 +16,8 @@ pub use generator::Generator;
 use generator::Sample;
 
 use crate::{
-    Chunk, Chunks, LAYER_KEYS, Learner, Measure, Quality, TrainConfig, TrainError, Training, Workload,
+    Chunk, Chunks, DataFile, LAYER_KEYS, Learner, Measure, Quality, TrainConfig, TrainError, Training,
+    Workload,
     config::ConfigError,
     data::DataError,
     learner::chunks_of,
@@ -134,6 +135,10 @@ impl Workload for SyntheticLr {
 
     fn size(&self) -> Vec<(u64, &'static str)> {
         vec![(self.settings.features, "features"), (self.settings.samples, "samples")]
+    }
+
+    fn files(&self) -> Vec<DataFile> {
+        Vec::new()
     }
 
     fn tables(&self) -> Vec<TableSpec> {

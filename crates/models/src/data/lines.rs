@@ -6,7 +6,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use super::DataError;
+use super::{DataError, DataFile};
 
 /// Largest id that a file may hold: arrays are as long as the largest id.
 pub(crate) const ID_MAX: u32 = (1 << 26) - 1;
@@ -34,6 +34,11 @@ impl TextFile {
 
     pub(crate) fn path(&self) -> &Path {
         &self.path
+    }
+
+    /// The file, for [`Workload::files`](crate::Workload::files).
+    pub(crate) fn data_file(&self) -> DataFile {
+        DataFile::new(&self.path, self.bytes.len() as u64)
     }
 
     /// The lines that are not blank.
@@ -88,6 +93,11 @@ impl LineReader {
     /// Returns the start of the line that was read last.
     pub(crate) fn place(&self) -> LinePlace {
         self.place
+    }
+
+    /// The file, after its last line was read.
+    pub(crate) fn data_file(&self) -> DataFile {
+        DataFile::new(&self.path, self.next.offset)
     }
 
     /// The next line that is not blank.

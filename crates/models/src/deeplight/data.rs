@@ -29,7 +29,7 @@ pub(crate) use rows::{Cursor, Row};
 use rows::{Held, RawRow};
 use vocabulary::Counter;
 
-use crate::data::{DataError, Directory, name_of};
+use crate::data::{DataError, DataFile, Directory, name_of};
 
 /// Logs of up to so many rows are held in memory: 20 MB of Criteo's.
 pub const HELD_ROWS_MAX: usize = 1 << 17;
@@ -75,6 +75,8 @@ pub struct Dataset {
     pub train: Counts,
     /// The same of those that are tested on, behind them.
     pub test: Counts,
+    /// The file that it was read from, if there is one.
+    pub files: Vec<DataFile>,
     log: Log,
 }
 
@@ -137,6 +139,7 @@ impl Dataset {
         let file = LogFile::open(path)?;
         let layout = file.layout();
         let mut dataset = Self::count(name, layout, file.rows(), reading, |visit| file.visit(visit))?;
+        dataset.files.push(file.data_file().clone());
         dataset.log = if file.rows() <= held_max {
             Log::Held(Held::new(&dataset.vocabulary, |visit| file.visit(visit))?)
         } else {
@@ -187,7 +190,7 @@ impl Dataset {
             number += 1;
         })?;
         let vocabulary = counter.finish(layout.fields(), reading.min_count);
-        Ok(Self { name, layout, vocabulary, train, test, log: Log::Held(Held::default()) })
+        Ok(Self { name, layout, vocabulary, train, test, files: Vec::new(), log: Log::Held(Held::default()) })
     }
 
     /// The numbers of the rows that are trained on.

@@ -197,6 +197,7 @@ mod tests {
             counts: vec![1; samples + 1],
             train: (0..words).collect(),
             valid: vec![0, 1],
+            files: Vec::new(),
         };
         let model = Model::new(&LstmConfig::default(), &ModelKind::Lstm.config(), text.vocabulary());
         let batch_config = BatchConfig { streams, steps: 4, samples: 5, seed: 1 };

@@ -16,7 +16,7 @@ use std::path::Path;
 
 pub use synthetic::Synthetic;
 
-use crate::data::{DataError, Directory};
+use crate::data::{DataError, DataFile, Directory};
 
 /// A text to learn from and one to be measured on, as numbers of words.
 ///
@@ -34,6 +34,8 @@ pub struct Text {
     pub train: Vec<u32>,
     /// Those of the validation text.
     pub valid: Vec<u32>,
+    /// The files that they were read from.
+    pub files: Vec<DataFile>,
 }
 
 impl Text {

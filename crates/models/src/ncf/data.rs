@@ -16,7 +16,7 @@ use std::path::Path;
 pub use interactions::Interactions;
 pub use synthetic::Synthetic;
 
-use crate::data::{DataError, Directory};
+use crate::data::{DataError, DataFile, Directory};
 
 /// Negatives that a test item is ranked against, where the data set does not bring its own (He et al. 2017, section 4.1).
 pub const TEST_NEGATIVES: usize = 99;
@@ -45,6 +45,8 @@ pub struct Dataset {
     pub train: Vec<(u32, u32)>,
     /// One case a user, as a rule.
     pub test: Vec<TestCase>,
+    /// The files that it was read from.
+    pub files: Vec<DataFile>,
 }
 
 impl Dataset {

@@ -297,6 +297,7 @@ mod tests {
             items: 10,
             train: vec![(0, 2), (0, 3), (0, 9)],
             test: Vec::new(),
+            files: Vec::new(),
         };
         let batch_config = BatchConfig { negatives: 10_000, batch: 50_000, ..CONFIG };
         let mut sampler = Sampler::new(Arc::new(dataset), batch_config).unwrap();
@@ -320,6 +321,7 @@ mod tests {
             items: 2,
             train: vec![(0, 0), (1, 0), (1, 1)],
             test: Vec::new(),
+            files: Vec::new(),
         };
         let dataset = Arc::new(dataset);
         let error = Sampler::new(dataset.clone(), CONFIG).unwrap_err();

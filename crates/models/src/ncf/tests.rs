@@ -172,6 +172,7 @@ fn the_next_pull_is_under_way_while_a_batch_is_computed() {
         items: 5,
         train: vec![(0, 0), (1, 1), (2, 2)],
         test: vec![TestCase { user: 0, item: 1, negatives: vec![2, 3, 1, 2] }],
+        files: Vec::new(),
     };
     let config = TrainConfig { batch: 5, ..config() };
     let dataset = Arc::new(dataset);

@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use super::{Layout, bags, criteo, rows::RawRow};
-use crate::data::{DataError, Line, LinePlace, LineReader};
+use crate::data::{DataError, DataFile, Line, LinePlace, LineReader};
 
 /// Of every so many rows, the place of the first is known, so that reading can begin there: 50 kB of Criteo's log. Places of the whole log take 3 MB.
 pub(in crate::deeplight) const RUN_ROWS: usize = 1 << 8;
@@ -14,6 +14,7 @@ const EITHER: &str = "40 columns between tabs, as Criteo has them, or 2, a label
 #[derive(Debug)]
 pub(super) struct LogFile {
     path: PathBuf,
+    data_file: DataFile,
     layout: Layout,
     rows: usize,
     places: Vec<LinePlace>,
@@ -23,7 +24,13 @@ impl LogFile {
     /// Counts the rows of a file. The first one shows of which kind it is.
     pub(super) fn open(path: &Path) -> Result<Self, DataError> {
         let mut lines = LineReader::open(path, LinePlace::START)?;
-        let mut file = Self { path: path.to_owned(), layout: Layout::Bag, rows: 0, places: Vec::new() };
+        let mut file = Self {
+            path: path.to_owned(),
+            data_file: DataFile::new(path, 0),
+            layout: Layout::Bag,
+            rows: 0,
+            places: Vec::new(),
+        };
         while let Some(line) = lines.read()? {
             if file.rows == 0 {
                 file.layout = layout(line)?;
@@ -36,7 +43,12 @@ impl LogFile {
         if file.rows == 0 {
             return Err(DataError::Empty { path: path.to_owned() });
         }
+        file.data_file = lines.data_file();
         Ok(file)
+    }
+
+    pub(super) fn data_file(&self) -> &DataFile {
+        &self.data_file
     }
 
     pub(super) fn layout(&self) -> Layout {

@@ -47,8 +47,10 @@ fn rows_of_criteo_have_a_feature_of_each_field() {
         line("1", "4", "05db9164").replace('\n', "\r\n"),
         line("0", "4", "05db9164"),
     ];
-    let dataset = open(&text.concat()).unwrap();
+    let text = text.concat();
+    let dataset = open(&text).unwrap();
     assert_eq!(dataset.layout, Layout::Fields(39));
+    assert_eq!(dataset.files, [DataFile { name: "train.txt".to_owned(), bytes: text.len() as u64 }]);
     assert_eq!((dataset.name.as_str(), dataset.train_rows(), dataset.test_rows()), ("train.txt", 0..3, 3..4));
     assert_eq!((dataset.train.clicks, dataset.test.clicks), (2, 0));
     // 3 and 4 are one bin, 68fd1e64 occurs twice: each has a row; 1 and 05db9164 are rare, as is what only the test has.

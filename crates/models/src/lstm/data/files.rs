@@ -68,8 +68,11 @@ fn build(
     let words = usize::try_from(vocabulary.counts.iter().sum::<u64>()).expect("files hold as many words");
     // No more than that: growing it step by step would take twice the memory.
     text.reserve_exact(words);
+    let mut files = Vec::new();
     for path in train {
-        append(&vocabulary, &TextFile::read(path)?, &mut text)?;
+        let file = TextFile::read(path)?;
+        append(&vocabulary, &file, &mut text)?;
+        files.push(file.data_file());
     }
     let file = TextFile::read(valid)?;
     let mut valid = vocabulary.start();
@@ -77,7 +80,8 @@ fn build(
     if valid.len() < 2 {
         return Err(DataError::Empty { path: file.path().to_owned() });
     }
-    Ok(Text { name, counts: vocabulary.counts, train: text, valid })
+    files.push(file.data_file());
+    Ok(Text { name, counts: vocabulary.counts, train: text, valid, files })
 }
 
 fn append(vocabulary: &Vocabulary, file: &TextFile, text: &mut Vec<u32>) -> Result<(), DataError> {

@@ -95,6 +95,6 @@ impl Synthetic {
             text
         };
         let (train, valid) = (number(&vocabulary, &train), number(&vocabulary, &valid));
-        Text { name: "synthetic".to_owned(), counts: vocabulary.counts, train, valid }
+        Text { name: "synthetic".to_owned(), counts: vocabulary.counts, train, valid, files: Vec::new() }
     }
 }

@@ -29,6 +29,8 @@ fn words_are_numbered_by_how_often_they_occur() {
     assert_eq!(text.train, [1, 0, 5, 3, 0, 2, 1, 0, 2, 3, 0, 4, 1]);
     assert_eq!(text.valid, [1, 0, 4, 3, 1]);
     assert_eq!((text.samples(), text.cases(), text.vocabulary()), (12, 4, 6));
+    let files: Vec<(&str, u64)> = text.files.iter().map(|file| (&*file.name, file.bytes)).collect();
+    assert_eq!(files, [("x.train.txt", 47), ("x.valid.txt", 13)]);
     // With room for three words, the rest is unknown.
     let text = open(&[TRAIN, VALID], 3).unwrap();
     assert_eq!(text.counts, [6, 4, 2]);
@@ -82,7 +84,8 @@ fn errors_name_the_place() {
 
 #[test]
 fn a_text_put_together_by_hand_is_checked() {
-    let good = Text { name: "x".into(), counts: vec![2, 1], train: vec![0, 1, 0], valid: vec![0, 1] };
+    let (train, valid) = (vec![0, 1, 0], vec![0, 1]);
+    let good = Text { name: "x".into(), counts: vec![2, 1], train, valid, files: Vec::new() };
     good.check().unwrap();
     let error = |text: Text| text.check().unwrap_err();
     let short = error(Text { train: vec![0], ..good.clone() });

@@ -14,7 +14,8 @@ const ITEM: &str = "an item id, a whole number from 0";
 pub(super) fn read(directory: &Directory, train: &Path) -> Result<Dataset, DataError> {
     let ratings = TextFile::read(&directory.require("test.rating")?)?;
     let negatives = TextFile::read(&directory.require("test.negative")?)?;
-    let train = read_train(&TextFile::read(train)?)?;
+    let pairs = TextFile::read(train)?;
+    let train = read_train(&pairs)?;
     let test = read_test(&ratings, &negatives)?;
 
     let mut users = 0;
@@ -27,7 +28,8 @@ pub(super) fn read(directory: &Directory, train: &Path) -> Result<Dataset, DataE
         users = users.max(user + 1);
         items = items.max(item + 1);
     }
-    Ok(Dataset { name: directory.name(), users, items, train, test })
+    let files = [pairs, ratings, negatives].iter().map(TextFile::data_file).collect();
+    Ok(Dataset { name: directory.name(), users, items, train, test, files })
 }
 
 fn read_train(file: &TextFile) -> Result<Vec<(u32, u32)>, DataError> {

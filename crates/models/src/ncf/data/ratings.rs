@@ -41,7 +41,7 @@ pub(super) fn read(path: &Path, seed: u64) -> Result<Dataset, DataError> {
     }
     let name =
         path.parent().filter(|parent| !parent.as_os_str().is_empty()).map_or_else(|| name_of(path), name_of);
-    let dataset = leave_one_out(name, &ratings, seed);
+    let dataset = Dataset { files: vec![file.data_file()], ..leave_one_out(name, &ratings, seed) };
     dataset.check()?;
     Ok(dataset)
 }
@@ -75,7 +75,7 @@ fn leave_one_out(name: String, ratings: &[Rating], seed: u64) -> Dataset {
         }
     }
     let train = pairs.filter(|&(user, item)| left_out[user as usize] != Some(item)).collect();
-    Dataset { name, users, items, train, test }
+    Dataset { name, users, items, train, test, files: Vec::new() }
 }
 
 /// `count` different items that `user` never touched; all of them when there are fewer.

@@ -83,7 +83,7 @@ impl Synthetic {
                 negatives: draw_negatives(&touched, user, TEST_NEGATIVES, &mut random),
             })
             .collect();
-        Dataset { name: "synthetic".to_owned(), users, items, train, test }
+        Dataset { name: "synthetic".to_owned(), users, items, train, test, files: Vec::new() }
     }
 
     /// Returns the logarithm of each item's weight, in random order, so that ids do not correlate with popularity.

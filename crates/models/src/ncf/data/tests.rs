@@ -28,6 +28,8 @@ fn the_split_of_the_paper_is_read() {
     let first = TestCase { user: 0, item: 3, negatives: vec![1, 4] };
     assert_eq!(dataset.test, [first, TestCase { user: 1, item: 0, negatives: vec![3, 2] }]);
     assert_eq!(dataset.popularity(), [1.0, 1.0, 1.0, 0.0, 0.0]);
+    let files: Vec<(&str, u64)> = dataset.files.iter().map(|file| (&*file.name, file.bytes)).collect();
+    assert_eq!(files, [(PAIRS.0, 12), (RATING.0, 32), (NEGATIVE.0, 20)]);
     dataset.check().unwrap();
 
     // As upstream publishes it, and with the line ends of another system.

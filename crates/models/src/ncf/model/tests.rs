@@ -9,7 +9,8 @@ const ITEMS: usize = 4;
 
 fn model(branches: Branches, factors: usize) -> Model {
     let ncf = NcfConfig { branches, factors, ..NcfConfig::default() };
-    let dataset = Dataset { name: "tiny".into(), users: 3, items: 4, train: vec![(0, 0)], test: vec![] };
+    let train = vec![(0, 0)];
+    let dataset = Dataset { name: "tiny".into(), users: 3, items: 4, train, test: vec![], files: vec![] };
     Model::new(&ncf, &ModelKind::Neumf.config(), &dataset)
 }
 
