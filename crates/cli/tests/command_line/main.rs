@@ -18,6 +18,7 @@ mod output;
 #[allow(dead_code, reason = "some of it is only for the laboratory")]
 mod process;
 mod refusals;
+mod resume;
 mod security;
 mod shards;
 mod slowness;
