@@ -8,7 +8,7 @@ use libra_proto::{Load, Position, Work, WorkDone};
 
 use crate::job_directory::{JobCheckpoint, JobDirectory};
 use crate::report::group;
-use crate::task::{EpochAccount, Task};
+use crate::task::{EpochAccount, Task, epoch_of, is_training};
 
 /// A checkpoint with a position.
 #[derive(Debug)]
@@ -103,18 +103,24 @@ impl Resume {
 
     /// Describes the position in a work of so many phases, for a person.
     pub fn describe(&self, phases: u64) -> String {
-        let WorkDone { phase, records, .. } = &self.work.done;
-        let chunks = self.work(phases).chunks(*phase);
-        let done: usize = records.iter().map(|(_, record)| record.done_in(*phase).count()).sum();
-        let of = if phase.is_multiple_of(2) { "training" } else { "evaluation" };
-        format!(
-            "goes on from checkpoint {} in epoch {}: {} of {} chunks of its {of} are done",
-            self.load.number,
-            phase / 2 + 1,
-            group(done as u64),
-            group(chunks.into())
-        )
+        format!("goes on from checkpoint {}: {}", self.load.number, describe(&self.work(phases)))
     }
+}
+
+/// Describes what is done of the work of a training job, for a person.
+pub fn describe(work: &Work) -> String {
+    let WorkDone { phase, records, .. } = &work.done;
+    if *phase >= work.phases {
+        return format!("all {} epochs are done", work.phases / 2);
+    }
+    let done: usize = records.iter().map(|(_, record)| record.done_in(*phase).count()).sum();
+    let (chunks, of) = (work.chunks(*phase), if is_training(*phase) { "training" } else { "evaluation" });
+    let (done, chunks) = (group(done as u64), group(chunks.into()));
+    format!(
+        "epoch {} of {}, {done} of {chunks} chunks of its {of} are done",
+        epoch_of(*phase) + 1,
+        work.phases / 2
+    )
 }
 
 /// Samples that were trained before, by the accounts of workers.
@@ -148,8 +154,11 @@ fn newest(job: &JobDirectory, list: &[JobCheckpoint]) -> Result<(u64, Position)>
     }
 }
 
-/// The position that all parts of a checkpoint have.
-fn position(checkpoint: &JobCheckpoint) -> Result<Position> {
+/// Returns the position that all parts of a checkpoint have.
+///
+/// # Errors
+/// They have none, or different ones.
+pub fn position(checkpoint: &JobCheckpoint) -> Result<Position> {
     let number = checkpoint.number;
     let mut positions = checkpoint.manifests().map(|manifest| manifest.description.position.as_ref());
     let Some(first) = positions.next().flatten() else {
