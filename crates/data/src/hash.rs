@@ -25,6 +25,22 @@ pub(crate) fn field_key(field: u64, value: u64) -> u64 {
     splitmix64(field ^ splitmix64(value))
 }
 
+/// The field of a column, by its name: it makes keys of values, as ids are with [`Keys::Hashed`](crate::Keys::Hashed).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Field(u64);
+
+impl Field {
+    /// The field of the column of this name.
+    pub fn of(column: &str) -> Self {
+        Self(text_id(column.as_bytes()))
+    }
+
+    /// Returns the key of a value.
+    pub fn key(self, value: u64) -> u64 {
+        field_key(self.0, value)
+    }
+}
+
 /// A sequence of pseudorandom numbers that follows from a seed.
 #[derive(Debug, Clone)]
 pub(crate) struct Random(u64);
@@ -78,6 +94,7 @@ mod tests {
         assert_ne!(field_key(1, 7), field_key(2, 7));
         assert_eq!(text_id(b"68fd1e64"), 0x88fc_0cbb_8daf_f016);
         assert_eq!(field_key(text_id(b"C1"), 0x68fd_1e64), 0x17d6_07ad_1240_f35d);
+        assert_eq!(Field::of("C1").key(0x68fd_1e64), 0x17d6_07ad_1240_f35d);
     }
 
     #[test]

@@ -1,29 +1,31 @@
 //! Reads data sets for training, wherever they are and in whichever format; it knows no model, no cluster and no message of Libra.
 //!
 //! A [`DataSet`] is opened from a place (path, directory, pattern or URL) and falls into chunks: row groups of Parquet, or runs of
-//! lines. A chunk is read into [`Columns`], whatever the format. [`Order`] gives the chunks of an epoch by a seed, and [`Shuffle`]
-//! draws rows from several chunks at once.
+//! lines. A chunk is read into [`Columns`], whatever the format. A [`Selection`] of the rows gives the pieces of a part of an epoch by a seed, and
+//! [`Shuffle`] draws rows from several pieces at once.
 //!
 //! ```text
-//!  place ──▶ Store: list, ranges, retries ──▶ footers / index ──▶ chunks ──▶ Order ──▶ Shuffle ──▶ batches
+//!  place ──▶ Store: list, ranges, retries ──▶ footers / index ──▶ chunks ──▶ Selection ──▶ Shuffle ──▶ batches
 //!                                             dataset.toml    ──▶ roles        └─────▶ readers ──▶ rows in the order of the file
 //! ```
 //!
 //! Opening reads footers of Parquet; a text is read once, and an index of it kept beside it or in a cache.
 //!
 //! ```
-//! use libra_data::{Columns, DataSet, Make, Options, Order, Output, Shuffle};
+//! use libra_data::{Columns, DataSet, Make, Options, Output, Selection, Shuffle};
 //!
 //! let directory = tempfile::tempdir()?;
 //! let place = directory.path().to_str().expect("a path in ASCII");
 //! Make { rows: 1000, seed: 7, ..Make::default() }.write(directory.path(), &Output::default(), &mut |_| {})?;
 //!
 //! let set = DataSet::open(place, &Options::default())?;
-//! let chunks = Order { seed: 1, epoch: 0 }.chunks(set.chunks());
-//! let mut shuffle = Shuffle::new(&set, chunks.into_iter(), 1);
+//! let selection = Selection::new(set.chunks().to_vec());
 //! let (mut batch, mut rows) = (Columns::default(), 0);
-//! while shuffle.next_batch(256, &mut batch)? {
-//!     rows += batch.rows();
+//! for part in 0..2 {
+//!     let mut shuffle = Shuffle::new(&set, selection.part(part, 2, 1).into_iter(), 1);
+//!     while shuffle.next_batch(256, &mut batch)? {
+//!         rows += batch.rows();
+//!     }
 //! }
 //! assert_eq!(rows, 1000);
 //! # Ok::<(), Box<dyn std::error::Error>>(())
@@ -38,10 +40,10 @@ mod description;
 mod error;
 mod hash;
 mod make;
-mod order;
 mod parquet_file;
 mod place;
 mod scatter;
+mod selection;
 mod shuffle;
 mod store;
 mod text_file;
@@ -54,9 +56,10 @@ pub use dataset::{
 };
 pub use description::{Category, Description, FILE_NAME, Keys, Text};
 pub use error::{At, DataError, Fault, Row};
+pub use hash::Field;
 pub use make::Make;
-pub use order::Order;
 pub use scatter::shuffle_on_disk;
+pub use selection::Selection;
 pub use shuffle::{Shuffle, ShuffleSettings};
 pub use store::{Environment, FileInfo};
 pub use write::{Output, OutputFormat, Writer};

@@ -1,4 +1,7 @@
-//! Rows drawn from several chunks at once.
+//! Rows drawn from several pieces at once.
+
+use std::borrow::Borrow;
+use std::collections::VecDeque;
 
 use crate::columns::Columns;
 use crate::dataset::{Chunk, ChunkReader, DataSet};
@@ -8,7 +11,7 @@ use crate::hash::Random;
 /// Extent of a [`Shuffle`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ShuffleSettings {
-    /// Chunks that are open at once: at least 1.
+    /// Pieces that are open at once: at least 1.
     pub open: usize,
     /// Rows of each of them that are in memory, at least 1.
     pub rows: usize,
@@ -16,18 +19,19 @@ pub struct ShuffleSettings {
 
 impl Default for ShuffleSettings {
     fn default() -> Self {
-        Self { open: 8, rows: 1 << 13 }
+        Self { open: 16, rows: 1 << 12 }
     }
 }
 
-/// Draws the rows of chunks, each once, in an order that follows from the order of the chunks and the seed.
+/// Draws the rows of pieces, each once, in an order that follows from the order of the pieces and the seed. A piece is rows that follow one another, of one chunk or of
+/// several; the order is the same wherever chunks end.
 ///
-/// Each open chunk has a block of rows in memory, in a random order. The next row is the next one of a block that is drawn by how many
-/// rows it has left. An empty block is filled from its chunk, and from the next chunks if that ends: so small row groups are mixed as
-/// well as large ones.
-pub struct Shuffle<'a, I> {
-    set: &'a DataSet,
-    chunks: I,
+/// Each open piece has a block of rows in memory, in a random order. The next row is the next one of a block that is drawn by how many
+/// rows it has left. An empty block is filled from its piece, and from the next pieces if that ends: so short pieces are mixed as
+/// well as long ones.
+pub struct Shuffle<S, I> {
+    set: S,
+    pieces: I,
     settings: ShuffleSettings,
     random: Random,
     blocks: Vec<Block>,
@@ -35,24 +39,27 @@ pub struct Shuffle<'a, I> {
     drawn: Vec<(u32, u32)>,
 }
 
-/// The rows of an open chunk that are in memory.
+/// The rows of an open piece that are in memory.
+#[derive(Default)]
 struct Block {
+    /// Chunks of the piece that are not open yet.
+    chunks: VecDeque<Chunk>,
     reader: Option<ChunkReader>,
     columns: Columns,
     /// Rows that are left, the next one last.
     rows: Vec<u32>,
 }
 
-impl<'a, I: Iterator<Item = Chunk>> Shuffle<'a, I> {
-    /// Draws from chunks of a set, which may come while others are read.
-    pub fn new(set: &'a DataSet, chunks: I, seed: u64) -> Self {
-        Self::with_settings(set, chunks, seed, ShuffleSettings::default())
+impl<S: Borrow<DataSet>, I: Iterator<Item = Vec<Chunk>>> Shuffle<S, I> {
+    /// Draws from pieces of a set, which may come while others are read.
+    pub fn new(set: S, pieces: I, seed: u64) -> Self {
+        Self::with_settings(set, pieces, seed, ShuffleSettings::default())
     }
 
     /// The same with another extent.
-    pub fn with_settings(set: &'a DataSet, chunks: I, seed: u64, settings: ShuffleSettings) -> Self {
+    pub fn with_settings(set: S, pieces: I, seed: u64, settings: ShuffleSettings) -> Self {
         let settings = ShuffleSettings { open: settings.open.max(1), rows: settings.rows.max(1) };
-        Self { set, chunks, settings, random: Random::new(seed), blocks: Vec::new(), drawn: Vec::new() }
+        Self { set, pieces, settings, random: Random::new(seed), blocks: Vec::new(), drawn: Vec::new() }
     }
 
     /// Replaces `batch` by the next rows: `rows` of them, or fewer at the end; `false` if there are none.
@@ -60,10 +67,9 @@ impl<'a, I: Iterator<Item = Chunk>> Shuffle<'a, I> {
     /// # Errors
     /// A chunk cannot be read.
     pub fn next_batch(&mut self, rows: usize, batch: &mut Columns) -> Result<bool, DataError> {
-        if batch.categories.len() != self.set.schema().categories.len()
-            || batch.numbers.len() != self.set.schema().numbers.len()
-        {
-            *batch = self.set.schema().columns();
+        let schema = self.set.borrow().schema();
+        if batch.categories.len() != schema.categories.len() || batch.numbers.len() != schema.numbers.len() {
+            *batch = schema.columns();
         }
         batch.clear();
         while batch.rows() < rows {
@@ -88,19 +94,19 @@ impl<'a, I: Iterator<Item = Chunk>> Shuffle<'a, I> {
 
     /// Fills empty blocks; those for which there are no rows are closed.
     fn fill(&mut self) -> Result<(), DataError> {
-        while self.blocks.len() < self.settings.open {
-            let mut block = Block { reader: None, columns: self.set.schema().columns(), rows: Vec::new() };
-            if !block.fill(self.set, &mut self.chunks, self.settings.rows, &mut self.random)? {
+        let Self { set, pieces, settings, random, blocks, .. } = self;
+        let (set, rows) = ((*set).borrow(), settings.rows);
+        while blocks.len() < settings.open {
+            let mut block = Block { columns: set.schema().columns(), ..Block::default() };
+            if !block.fill(set, pieces, rows, random)? {
                 break;
             }
-            self.blocks.push(block);
+            blocks.push(block);
         }
         let mut place = 0;
-        while place < self.blocks.len() {
-            let block = &mut self.blocks[place];
-            let (set, rows) = (self.set, self.settings.rows);
-            if block.rows.is_empty() && !block.fill(set, &mut self.chunks, rows, &mut self.random)? {
-                self.blocks.remove(place);
+        while place < blocks.len() {
+            if blocks[place].rows.is_empty() && !blocks[place].fill(set, pieces, rows, random)? {
+                blocks.remove(place);
             } else {
                 place += 1;
             }
@@ -136,23 +142,26 @@ impl<'a, I: Iterator<Item = Chunk>> Shuffle<'a, I> {
 }
 
 impl Block {
-    /// Reads rows of the chunk, and of those that follow, until the block is full; `false` if there are none.
+    /// Reads rows of the piece, and of those that follow, until the block is full; `false` if there are none.
     fn fill(
         &mut self,
         set: &DataSet,
-        chunks: &mut impl Iterator<Item = Chunk>,
+        pieces: &mut impl Iterator<Item = Vec<Chunk>>,
         rows: usize,
         random: &mut Random,
     ) -> Result<bool, DataError> {
         self.columns.clear();
         while self.columns.rows() < rows {
-            if self.reader.is_none() {
-                let Some(chunk) = chunks.next() else { break };
+            if let Some(reader) = &mut self.reader {
+                if reader.read(rows - self.columns.rows(), &mut self.columns)? == 0 {
+                    self.reader = None;
+                }
+            } else if let Some(chunk) = self.chunks.pop_front() {
                 self.reader = Some(set.read(&chunk)?);
-            }
-            let reader = self.reader.as_mut().expect("opened above");
-            if reader.read(rows - self.columns.rows(), &mut self.columns)? == 0 {
-                self.reader = None;
+            } else if let Some(piece) = pieces.next() {
+                self.chunks = piece.into();
+            } else {
+                break;
             }
         }
         self.rows.extend(0..u32::try_from(self.columns.rows()).expect("a block has fewer than 2^32 rows"));
@@ -161,7 +170,7 @@ impl Block {
     }
 }
 
-impl<I> std::fmt::Debug for Shuffle<'_, I> {
+impl<S, I> std::fmt::Debug for Shuffle<S, I> {
     fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         formatter.debug_struct("Shuffle").field("settings", &self.settings).finish_non_exhaustive()
     }

@@ -2,6 +2,7 @@
 //! perceptron, DeepFwFM, pruned while it is trained, if asked for. Criteo's click logs, or synthetic data.
 
 pub mod data;
+mod feed;
 mod model;
 mod prune;
 mod shuffle;
@@ -11,20 +12,18 @@ use std::sync::Arc;
 use libra_client::{Parameters, TableSpec, Widths};
 use serde::{Deserialize, Serialize};
 
-use data::{Cursor, Row};
 pub use data::{Dataset, Layout, Reading, Synthetic};
+pub(crate) use feed::open;
+use feed::{Feed, Source};
 use model::{Model, Network, Samples};
 pub use prune::Prune;
 use prune::Pruning;
-use shuffle::Shuffle;
 
 use crate::{
     Chunk, Chunks, DataFile, Learner, Measure, Quality, TrainConfig, TrainError, Training, Workload,
     config::ConfigError,
-    learner::chunks_of,
     order::random_at,
     quality::Clicks,
-    rows::DistinctRows,
     trainer::{Trainer, read_rows},
 };
 
@@ -104,29 +103,31 @@ impl DeepLightConfig {
     }
 }
 
-/// A model of clicks, and a log of them.
+/// A model of clicks, and data of them.
 #[derive(Debug)]
 pub struct DeepLight {
     settings: DeepLightConfig,
     config: TrainConfig,
-    dataset: Arc<Dataset>,
+    source: Arc<dyn Source>,
     model: Model,
 }
 
 impl DeepLight {
-    /// A model with these settings for the features of `dataset`.
-    ///
-    /// # Errors
-    /// Settings cannot be used.
-    pub fn new(
+    /// A model with these settings for the features of `source`.
+    pub(crate) fn new(
         settings: &DeepLightConfig,
         config: &TrainConfig,
-        dataset: Arc<Dataset>,
+        source: Arc<dyn Source>,
     ) -> Result<Self, TrainError> {
         config.check()?;
         settings.check()?;
-        let model = Model::new(settings, config, &dataset);
-        Ok(Self { settings: settings.clone(), config: config.clone(), dataset, model })
+        if settings.prune.is_wanted() && source.keys().start > 0 {
+            // A share of all vectors is pruned, and nothing lists those that are hashed.
+            let expected = "none, as the keys of these data are hashes; a plain train.txt has a vocabulary";
+            return Err(ConfigError::new("prune", &settings.prune.share(), expected).into());
+        }
+        let model = Model::new(settings, config, &*source);
+        Ok(Self { settings: settings.clone(), config: config.clone(), source, model })
     }
 }
 
@@ -144,17 +145,15 @@ impl Workload for DeepLight {
     }
 
     fn data(&self) -> &str {
-        &self.dataset.name
+        self.source.name()
     }
 
     fn size(&self) -> Vec<(u64, &'static str)> {
-        let Dataset { layout, vocabulary, train, test, .. } = &*self.dataset;
-        let mut size = vec![(train.rows as u64, "rows to train on"), (test.rows as u64, "to test on")];
-        if let Layout::Fields(fields) = layout {
-            size.push((*fields as u64, "fields"));
-        }
-        size.push((vocabulary.values() as u64, "values"));
-        size
+        self.source.size()
+    }
+
+    fn files(&self) -> Vec<DataFile> {
+        self.source.files()
     }
 
     fn files(&self) -> Vec<DataFile> {
@@ -166,30 +165,19 @@ impl Workload for DeepLight {
     }
 
     fn samples_per_epoch(&self) -> u64 {
-        self.dataset.train.rows as u64
+        self.source.rows()
     }
 
     fn untrained_loss(&self) -> f64 {
         2f64.ln()
     }
 
-    /// Returns chance, and the loss of always predicting the share of clicks among the training rows.
     fn baselines(&self) -> Vec<Measure> {
-        let rate = self.dataset.train.rate();
-        let clicks = self.dataset.test.clicks as f64 / self.dataset.test.rows as f64;
-        let loss = -(clicks * rate.ln() + (1.0 - clicks) * (1.0 - rate).ln());
-        vec![
-            Measure::new("auc_of_chance", "chance", 0.5),
-            Measure::new("log_loss_of_mean", "log loss of the mean click rate", loss),
-        ]
+        self.source.baselines()
     }
 
     fn chunks(&self, workers: u16) -> Chunks {
-        let batch = self.config.batch as u64;
-        Chunks {
-            training: chunks_of(self.samples_per_epoch(), batch, workers, 64),
-            evaluation: chunks_of(self.dataset.test.rows as u64, batch, workers, 16),
-        }
+        self.source.chunks(self.config.batch, workers)
     }
 
     fn training(self: Arc<Self>, sample: f64) -> Result<Box<dyn Training>, TrainError> {
@@ -200,16 +188,13 @@ impl Workload for DeepLight {
 
 /// The model at one worker.
 struct DeepLightLearner {
-    dataset: Arc<Dataset>,
+    feed: Box<dyn Feed>,
     model: Model,
     widths: Widths,
-    batch: usize,
-    shuffle: Shuffle,
     /// The next batch.
     next: Place,
     network: Network,
     pruning: Pruning,
-    distinct: DistinctRows,
 }
 
 /// Place of a batch: its number in the epoch, and in its chunk.
@@ -228,40 +213,30 @@ struct Batch {
 
 impl DeepLightLearner {
     fn new(workload: &DeepLight, sample: f64) -> Result<Self, TrainError> {
-        let DeepLight { settings, config, dataset, model } = workload;
-        let shuffle = Shuffle::new(dataset, sample, config.seed)?;
-        let batches = shuffle.rows().div_ceil(config.batch) as u64;
+        let DeepLight { settings, config, source, model } = workload;
+        let feed = source.clone().feed(sample, config.batch, config.seed)?;
+        let batches = feed.rows().div_ceil(config.batch as u64);
         Ok(Self {
             pruning: Pruning::new(&settings.prune, model, batches),
             widths: Widths::new(&model.tables()),
             network: Network::new(model),
-            distinct: DistinctRows::new(model.features() as usize),
-            dataset: dataset.clone(),
             model: model.clone(),
-            batch: config.batch,
-            shuffle,
             next: Place::default(),
+            feed,
         })
     }
-}
-
-/// Adds a row to the samples, and its features to `keys`.
-fn add_row(row: &Row, distinct: &mut DistinctRows, samples: &mut Samples, keys: &mut Vec<u64>) {
-    let features = row.parameters.iter().map(|&feature| distinct.index(u64::from(feature), keys));
-    samples.push(features, row.clicked);
 }
 
 impl Learner for DeepLightLearner {
     type Batch = Batch;
 
     fn start_epoch(&mut self, epoch: u32) {
-        self.shuffle.start_epoch(epoch);
+        self.feed.start_epoch(epoch);
     }
 
     fn start_chunk(&mut self, chunk: Chunk) -> Result<(), TrainError> {
-        let rows = chunk.samples(self.samples_per_epoch(), self.batch);
-        self.next = Place { in_epoch: rows.start / self.batch as u64, in_chunk: 0 };
-        Ok(self.shuffle.start_chunk(rows)?)
+        self.next = Place { in_epoch: self.feed.start_chunk(chunk)?, in_chunk: 0 };
+        Ok(())
     }
 
     fn before_epoch(&mut self, epoch: u32, parameters: &mut dyn Parameters) -> Result<(), TrainError> {
@@ -269,19 +244,18 @@ impl Learner for DeepLightLearner {
     }
 
     fn samples_per_epoch(&self) -> u64 {
-        self.shuffle.rows() as u64
+        self.feed.rows()
+    }
+
+    fn chunks_alone(&self) -> u32 {
+        self.feed.chunks_alone()
     }
 
     fn next_batch(&mut self, batch: &mut Batch, keys: &mut Vec<u64>) -> Result<usize, TrainError> {
         let Batch { place, samples } = batch;
         *place = self.next;
         samples.clear();
-        self.distinct.start();
-        while samples.len() < self.batch
-            && let Some(row) = self.shuffle.next()
-        {
-            add_row(row, &mut self.distinct, samples, keys);
-        }
+        self.feed.next_batch(samples, keys)?;
         if samples.len() > 0 {
             keys.extend(self.model.layer_keys());
             self.next.in_epoch += 1;
@@ -299,7 +273,7 @@ impl Learner for DeepLightLearner {
         let layers = &values[values.len() - self.model.layer_values()..];
         self.pruning.step(*place, layers, &mut self.network.limits);
         // The order of the rows is drawn from the seed of the epoch itself.
-        let dropout_seed = self.shuffle.epoch_seed() ^ 0xd20b_0d20_b0d2_0b0d;
+        let dropout_seed = self.feed.epoch_seed() ^ 0xd20b_0d20_b0d2_0b0d;
         let mut random = random_at(dropout_seed, place.in_epoch);
         Ok(self.network.step(values, samples, &mut random, gradients))
     }
@@ -322,31 +296,24 @@ impl Learner for DeepLightLearner {
     }
 
     fn evaluate(&mut self, chunk: Chunk, parameters: &mut dyn Parameters) -> Result<Quality, TrainError> {
-        let all = self.dataset.test_rows();
-        let rows = chunk.places(all.len());
-        let mut number = all.start + rows.start;
-        let mut cursor = Cursor::new(&self.dataset, number..all.start + rows.end)?;
+        let mut number = self.feed.start_test(chunk)?;
         let mut quality = Clicks::default();
         let (mut samples, mut keys, mut logits) = (Samples::default(), Vec::new(), Vec::new());
-        let mut row = Row::default();
         loop {
             samples.clear();
             keys.clear();
-            self.distinct.start();
-            while samples.len() < SCORED_ROWS && cursor.read(&mut row, |_| true)? {
-                add_row(&row, &mut self.distinct, &mut samples, &mut keys);
-            }
+            self.feed.next_test(SCORED_ROWS, &mut samples, &mut keys)?;
             if samples.len() == 0 {
                 return Ok(Quality::Clicks(quality));
             }
             let rows = read_rows(parameters, &self.widths, &keys)?;
             self.network.score(&rows, &samples, &mut logits);
             if let Some(place) = logits.iter().position(|logit| !logit.is_finite()) {
-                let what = format!("row {} of the log", number + place + 1);
+                let what = format!("row {} of the data", number + place as u64 + 1);
                 return Err(TrainError::Score { what, score: logits[place] });
             }
             quality.add(&Clicks::of(&logits, samples.clicked()));
-            number += samples.len();
+            number += samples.len() as u64;
         }
     }
 }

@@ -6,7 +6,7 @@ use libra_client::{Parameters, TableSpec};
 
 use crate::{DataFile, Measure, Quality, TrainError, Training};
 
-/// Most samples of a chunk.
+/// Most samples of a chunk, but of one that is read from large parts of a file.
 pub const CHUNK_SAMPLES_MAX: u64 = 1 << 16;
 
 /// A part of a phase of training that one worker does at a time: `number` of `chunks` parts of the samples of an epoch, or of the test data.
@@ -58,6 +58,11 @@ pub struct Chunks {
     pub training: u32,
     /// Chunks of its evaluation.
     pub evaluation: u32,
+}
+
+/// Returns the number of chunks of an epoch that a single worker goes through, no larger than they may be.
+pub(crate) fn whole_chunks(samples: u64) -> u32 {
+    u32::try_from(samples.div_ceil(CHUNK_SAMPLES_MAX)).unwrap_or(u32::MAX)
 }
 
 /// Returns the number of chunks for `count` things that come in units, such as samples in batches: `per_worker` for each worker, more if one had over
@@ -134,6 +139,11 @@ pub trait Learner {
 
     /// Samples of an epoch, of all workers together.
     fn samples_per_epoch(&self) -> u64;
+
+    /// Chunks of an epoch that a single worker goes through.
+    fn chunks_alone(&self) -> u32 {
+        whole_chunks(self.samples_per_epoch())
+    }
 
     /// Replaces `batch` by the next samples, and `keys`, which is empty, by the rows that it takes: each once, and those of layers as well.
     /// Returns how many samples there are; none at the end of the chunk.

@@ -2,12 +2,12 @@
 //!
 //! | model | prediction | data |
 //! |---|---|---|
-//! | [`deeplight`] | clicks | Criteo, or synthetic |
+//! | [`deeplight`] | clicks | Criteo, data sets in Parquet, or synthetic |
 //! | [`ncf`] | the next item of a user | MovieLens, or synthetic |
 //! | [`lstm`] | the next word | Penn Treebank, One Billion Word Benchmark, or synthetic |
 //! | [`synthetic_lr`] | clicks of the paper's industrial tasks | synthetic, with the skew that the paper reports |
 //!
-//! It never opens a socket, starts a thread or reads a clock; of the parameter server it uses the trait
+//! It never opens a socket, starts a thread or reads a clock: large data sets are read by `libra-data`, which waits for servers; of the parameter server it uses the trait
 //! [`Parameters`](libra_client::Parameters) only, so the same loop runs over a cluster and over the memory of this process
 //! ([`LocalParameters`](libra_client::LocalParameters)). Seeds decide everything: the same data, settings and answers give the same pushes.
 //!
@@ -72,7 +72,7 @@ pub use data::{DataError, DataFile};
 pub use learner::{CHUNK_SAMPLES_MAX, Chunk, Chunks, Learner, Workload};
 pub use profile::{profile, provenance};
 pub use quality::{Measure, Mismatch, Quality};
-pub use tables::{LAYER_KEYS, shapes};
+pub use tables::{HASHED_KEYS, LAYER_KEYS, shapes};
 pub use trainer::{EpochReport, Evaluation, Progress, TrainError, Training};
 
 /// Opens the data that `source` names, a path or `synthetic`, for the model of `config`.
@@ -83,8 +83,8 @@ pub fn open(config: &TrainConfig, source: &str) -> Result<Arc<dyn Workload>, Tra
     config.check()?;
     match &config.model {
         ModelConfig::Deeplight(settings) => {
-            let dataset = Arc::new(deeplight::Dataset::open(source, settings.reading(), config.seed)?);
-            Ok(Arc::new(deeplight::DeepLight::new(settings, config, dataset)?))
+            let source = deeplight::open(source, settings.reading(), config.seed)?;
+            Ok(Arc::new(deeplight::DeepLight::new(settings, config, source)?))
         }
         ModelConfig::Ncf(settings) => {
             let dataset = Arc::new(ncf::Dataset::open(source, config.seed)?);

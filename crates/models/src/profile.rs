@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use libra_client::{Frequencies, LocalParameters, Observed, Profile, Provenance, Store};
 
-use crate::{Progress, TrainConfig, TrainError, Workload, tables::shapes, trainer::whole_chunks};
+use crate::{Progress, TrainConfig, TrainError, Workload, tables::shapes};
 
 /// Passes over the sample together train on at least this share of the data set ..
 const TRAINED_SHARE: f64 = 0.25;
@@ -43,7 +43,7 @@ pub fn profile(
     let pass_samples = training.samples_per_epoch();
     let passes = passes(sample, pass_samples.div_ceil(config.batch as u64));
     for pass in 0..passes {
-        training.train_epoch(&mut parameters, pass, whole_chunks(pass_samples), &mut |part| {
+        training.train_epoch(&mut parameters, pass, training.chunks_alone(), &mut |part| {
             progress(Progress {
                 epoch: 0,
                 samples: u64::from(pass) * pass_samples + part.samples,

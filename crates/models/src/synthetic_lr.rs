@@ -310,7 +310,7 @@ impl Learner for SyntheticLrLearner {
     ) -> Result<f64, TrainError> {
         samples.logits(values, &mut self.logits);
         let share = 1.0 / samples.labels.len().max(1) as f32;
-        let loss = cross_entropy(&mut self.logits, &samples.labels, share);
+        let loss = cross_entropy(&mut self.logits, &samples.labels, &[], share);
         gradients.clear();
         gradients.resize(values.len(), 0.0);
         for (rows, &gradient) in samples.iter().zip(&self.logits) {

@@ -6,10 +6,7 @@ use libra_client::{ClientError, Mode, Parameters, PullId, Pulled, TableSpec, Tra
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
-use crate::{
-    CHUNK_SAMPLES_MAX, Chunk, ConfigError, DataError, Learner, Measure, Quality, ncf::NoNegatives,
-    quality::Mismatch,
-};
+use crate::{Chunk, ConfigError, DataError, Learner, Measure, Quality, ncf::NoNegatives, quality::Mismatch};
 
 /// Rows of one pull of an evaluation.
 const PULLED_MAX: usize = 4096;
@@ -143,6 +140,9 @@ pub trait Training {
     /// Samples of one epoch, of all workers together.
     fn samples_per_epoch(&self) -> u64;
 
+    /// Chunks of an epoch that a single worker goes through.
+    fn chunks_alone(&self) -> u32;
+
     /// Trains on the chunks of an epoch that this worker gets (see [`Parameters::next_chunk`]) until all are done, and waits until its last push is visible. Epochs may
     /// be trained in any order, as the order of the samples depends on their number alone. Modes count the steps of a
     /// worker from here. The account of a chunk is the [`EpochReport`] so far, as JSON.
@@ -265,6 +265,10 @@ impl<L: Learner> Training for Trainer<L> {
         self.learner.samples_per_epoch()
     }
 
+    fn chunks_alone(&self) -> u32 {
+        self.learner.chunks_alone()
+    }
+
     fn train_epoch(
         &mut self,
         parameters: &mut dyn Parameters,
@@ -323,7 +327,7 @@ impl<L: Learner> Training for Trainer<L> {
 
     fn visit_epoch(&mut self, epoch: u32, visit: &mut dyn FnMut(&[u64]) -> bool) -> Result<(), TrainError> {
         self.learner.start_epoch(epoch);
-        let chunks = whole_chunks(self.samples_per_epoch());
+        let chunks = self.chunks_alone();
         let mut keys = Vec::new();
         for number in 0..chunks {
             self.learner.start_chunk(Chunk { number, chunks })?;
@@ -361,11 +365,6 @@ impl<L: Learner> Training for Trainer<L> {
 /// The account of a worker, for [`Parameters::finish_chunk`].
 fn account(account: &impl Serialize) -> String {
     serde_json::to_string(account).expect("an account is numbers and names")
-}
-
-/// Returns the number of chunks of an epoch that a single worker goes through, no larger than they may be.
-pub(crate) fn whole_chunks(samples: u64) -> u32 {
-    u32::try_from(samples.div_ceil(CHUNK_SAMPLES_MAX)).unwrap_or(u32::MAX)
 }
 
 /// Reads rows in several pulls, some of which are under way at the same time.

@@ -24,7 +24,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("libra-lookup", &[]),
     ("libra-data", &[]),
     ("libra-python", &["libra-client", "libra-lookup", "libra-monitor"]),
-    ("libra-models", &["libra-client"]),
+    ("libra-models", &["libra-client", "libra-data"]),
     ("libra-examples", &["libra-client"]),
     (
         "libra-launch",

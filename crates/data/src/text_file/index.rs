@@ -14,9 +14,9 @@ use crate::place::Packing;
 use crate::store::OpenFile;
 
 /// Rows of a run of plain text.
-const RUN_ROWS: u64 = 1 << 16;
+const RUN_ROWS: u64 = 1 << 14;
 /// Version of the format.
-const VERSION: u32 = 1;
+const VERSION: u32 = 2;
 
 /// The runs of a text.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]

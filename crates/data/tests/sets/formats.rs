@@ -2,8 +2,8 @@
 
 use crate::support::{Directory, make, open, read, read_all, text};
 use libra_data::{
-    Columns, DataSet, Keys, Options, Order, Output, OutputFormat, Schema, Shuffle, ShuffleSettings, Split,
-    Writer, shuffle_on_disk,
+    Columns, DataSet, Keys, Options, Output, OutputFormat, Schema, Selection, Shuffle, ShuffleSettings,
+    Split, Writer, shuffle_on_disk,
 };
 
 const FORMATS: [OutputFormat; 4] =
@@ -99,15 +99,19 @@ fn hashed_keys_are_alike_and_tell_fields_apart() {
     assert!(sums.iter().all(|sum| *sum == sums[0]), "{sums:x?}");
 }
 
-/// All batches of an epoch.
-fn epoch(set: &DataSet, order: Order, settings: ShuffleSettings) -> Vec<Columns> {
-    let chunks = order.chunks(set.chunks());
-    let mut shuffle = Shuffle::with_settings(set, chunks.into_iter(), order.seed, settings);
+/// All batches of a part.
+fn part(set: &DataSet, number: u32, parts: u32, seed: u64, settings: ShuffleSettings) -> Vec<Columns> {
+    let pieces = Selection::new(set.chunks().to_vec()).part(number, parts, seed);
+    let mut shuffle = Shuffle::with_settings(set, pieces.into_iter(), seed, settings);
     let (mut batches, mut batch) = (Vec::new(), Columns::default());
     while shuffle.next_batch(64, &mut batch).unwrap() {
         batches.push(batch.clone());
     }
     batches
+}
+
+fn sums(batches: &[Columns]) -> Vec<u64> {
+    batches.iter().map(Columns::checksum).collect()
 }
 
 /// Rows by themselves, in an order that depends on them alone.
@@ -129,15 +133,31 @@ fn a_seed_decides_the_order_and_every_row_comes_once() {
     let all = sorted(&[read_all(&set)]);
     for (open, rows) in [(1, 1), (4, 30), (8, 8192)] {
         let settings = ShuffleSettings { open, rows };
-        let first = epoch(&set, Order { seed: 3, epoch: 0 }, settings);
-        let sums = |batches: &[Columns]| batches.iter().map(Columns::checksum).collect::<Vec<_>>();
+        let part = |number, seed| part(&set, number, 3, seed, settings);
+        let first = part(0, 3);
         assert!(first[..first.len() - 1].iter().all(|batch| batch.rows() == 64));
-        assert_eq!(sorted(&first), all);
-        assert_eq!(sums(&first), sums(&epoch(&set, Order { seed: 3, epoch: 0 }, settings)));
-        let other = epoch(&set, Order { seed: 3, epoch: 1 }, settings);
+        assert_eq!(sorted(&[first.clone(), part(1, 3), part(2, 3)].concat()), all);
+        assert_eq!(sums(&first), sums(&part(0, 3)));
+        let other = part(0, 4);
         assert_ne!(sums(&first), sums(&other));
-        assert_eq!(sorted(&other), all);
+        assert_eq!(sorted(&[other, part(1, 4), part(2, 4)].concat()), all);
     }
+}
+
+/// Row groups of a row, of some and of all rows, and runs of lines: batches are the same to the bit.
+#[test]
+fn parts_of_an_epoch_are_alike_in_all_formats() {
+    let directory = Directory::new();
+    let settings = ShuffleSettings { open: 8, rows: 50 };
+    let groups = [(OutputFormat::Parquet, 1), (OutputFormat::Parquet, 170), (OutputFormat::Parquet, 3000)];
+    let formats = FORMATS.map(|format| (format, 400)).into_iter().chain(groups);
+    let batches = formats.map(|(format, group)| {
+        let place = directory.place(&format!("{format:?}{group}"));
+        make(place.as_ref(), 3000, format, 1100, group);
+        (0..4).map(|number| sums(&part(&open(&place), number, 4, 9, settings))).collect::<Vec<_>>()
+    });
+    let batches: Vec<_> = batches.collect();
+    assert!(batches.iter().all(|sums| *sums == batches[0]), "{batches:x?}");
 }
 
 /// A set sorted by its label has batches with both labels.
@@ -156,7 +176,8 @@ fn rows_of_several_chunks_are_mixed() {
     writer.write(&columns).unwrap();
     writer.finish().unwrap();
     let set = open(&directory.place("set"));
-    let batches = epoch(&set, Order { seed: 1, epoch: 0 }, ShuffleSettings { open: 8, rows: 50 });
+    let settings = ShuffleSettings { open: 8, rows: 50 };
+    let batches: Vec<Columns> = (0..3).flat_map(|number| part(&set, number, 3, 1, settings)).collect();
     let mixed = batches.iter().filter(|batch| {
         let clicks: f32 = batch.labels.iter().sum();
         clicks > 0.0 && clicks < batch.rows() as f32
@@ -198,10 +219,11 @@ fn an_index_of_text_is_made_once() {
     assert!(bytes > 10_000_000, "{bytes}");
     let again = open(&place);
     assert_eq!(again.counts().bytes, 0);
-    // Runs of 65,536 rows.
-    assert_eq!(again.chunks().iter().map(|chunk| chunk.rows).collect::<Vec<_>>(), [65_536, 34_464]);
-    let other = read(&again, &again.chunks()[1..], 1000);
-    assert_eq!(other.rows(), 34_464);
+    // Runs of 16,384 rows.
+    let rows: Vec<u64> = again.chunks().iter().map(|chunk| chunk.rows).collect();
+    assert_eq!((rows[5], &rows[6..]), (16_384, &[1696][..]));
+    let other = read(&again, &again.chunks()[5..], 1000);
+    assert_eq!(other.rows(), 16_384 + 1696);
     // A directory for indexes, as for data that must not be written to.
     let cache = directory.path("cache");
     let options = Options { index_directory: Some(cache.clone()), ..Options::default() };

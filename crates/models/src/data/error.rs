@@ -8,6 +8,9 @@ use thiserror::Error;
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum DataError {
+    /// A data set of `libra data` cannot be read.
+    #[error(transparent)]
+    Set(#[from] libra_data::DataError),
     /// The path does not exist.
     #[error("there is no file or directory {}: give one, or the word `synthetic`", path.display())]
     Missing {

@@ -6,7 +6,8 @@
 //! | a file of 2 columns, or a directory with one | a label and a bag of keys below 2^20: features that were hashed, and whose fields are forgotten |
 //! | the word `synthetic` | made from a seed, with weights planted in it |
 //!
-//! In a directory the log is `train.txt`, or the one file beside a README. The last rows are tested on, the others trained on.
+//! In a directory the log is `train.txt`, or the one file beside a README. The last rows are tested on, the others trained on. All else is
+//! a data set of `libra-data`, and hashed.
 //!
 //! A log is read twice when it is opened, to count its rows and then the values of its fields (see [`Vocabulary`]), and is checked as
 //! a whole. A short one ([`HELD_ROWS_MAX`]) is then held in memory; of a longer one, a worker reads the chunks that it gets, again in every epoch.
@@ -14,6 +15,7 @@
 mod bags;
 mod criteo;
 mod file;
+mod hashed;
 mod rows;
 mod synthetic;
 mod vocabulary;
@@ -25,6 +27,7 @@ pub use vocabulary::Vocabulary;
 
 use file::LogFile;
 pub(super) use file::RUN_ROWS;
+pub(super) use hashed::{HashedSet, is_data_set};
 pub(crate) use rows::{Cursor, Row};
 use rows::{Held, RawRow};
 use vocabulary::Counter;

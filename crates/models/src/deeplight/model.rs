@@ -22,14 +22,13 @@ mod dense;
 mod fields;
 mod network;
 
+use std::ops::Range;
+
 use libra_client::{Init, TableSpec, UpdateRule};
 
 pub(crate) use network::{Limits, Network, Samples};
 
-use super::{
-    DeepLightConfig,
-    data::{Dataset, Layout},
-};
+use super::{DeepLightConfig, data::Layout, feed::Source};
 use crate::{LAYER_KEYS, TrainConfig};
 
 /// One layer: `outputs = inputs * weights + biases`.
@@ -62,7 +61,7 @@ impl Layer {
 pub(crate) struct Model {
     layout: Layout,
     lanes: usize,
-    features: u32,
+    features: Range<u64>,
     hidden: Vec<usize>,
     dropout: f32,
     deviation: f32,
@@ -71,12 +70,12 @@ pub(crate) struct Model {
 }
 
 impl Model {
-    /// The model of these settings for the features of `dataset`.
-    pub(crate) fn new(settings: &DeepLightConfig, config: &TrainConfig, dataset: &Dataset) -> Self {
+    /// The model of these settings for the features of a source.
+    pub(crate) fn new(settings: &DeepLightConfig, config: &TrainConfig, source: &dyn Source) -> Self {
         Self {
-            layout: dataset.layout,
+            layout: source.layout(),
             lanes: settings.width,
-            features: dataset.vocabulary.rows(),
+            features: source.keys(),
             hidden: settings.hidden.clone(),
             dropout: settings.dropout,
             deviation: settings.deviation,
@@ -100,9 +99,9 @@ impl Model {
         self.lanes + 1
     }
 
-    /// Returns the number of features: their keys are those below it.
-    pub(crate) fn features(&self) -> u32 {
-        self.features
+    /// Returns the keys of the features.
+    pub(crate) fn features(&self) -> Range<u64> {
+        self.features.clone()
     }
 
     /// Pairs of different fields: the width of R, which is no row if there are none.
@@ -148,7 +147,7 @@ impl Model {
     pub(crate) fn tables(&self) -> Vec<TableSpec> {
         let mut tables = vec![TableSpec {
             name: "feature".to_owned(),
-            keys: 0..u64::from(self.features),
+            keys: self.features(),
             width: self.width(),
             rule: self.embeddings,
             init: Init::Normal { deviation: self.deviation },

@@ -68,7 +68,12 @@ impl Prune {
 
     /// Returns true if anything is to be pruned.
     pub(super) fn is_wanted(&self) -> bool {
-        self.embeddings > 0.0 || self.pairs > 0.0 || self.layers > 0.0
+        self.share() > 0.0
+    }
+
+    /// Returns the largest share.
+    pub(super) fn share(&self) -> f32 {
+        self.embeddings.max(self.pairs).max(self.layers)
     }
 
     /// Returns the part of the targets that is reached after `steps` steps since the warm-up.
@@ -147,7 +152,7 @@ impl Pruning {
 
     /// Reads the rows of a sample of the features, evenly spread.
     fn look(&mut self, parameters: &mut dyn Parameters) -> Result<(), TrainError> {
-        let features = u64::from(self.model.features());
+        let features = self.model.features().end;
         let count = features.min(SAMPLED_ROWS);
         let keys: Vec<u64> = (0..count).map(|number| number * features / count).collect();
         let rows = read_rows(parameters, &self.widths, &keys)?;

@@ -1,3 +1,5 @@
+mod hashed;
+
 use std::path::{Path, PathBuf};
 
 use libra_client::{LocalParameters, Optimizer, Store};

@@ -23,7 +23,7 @@ pub(super) fn parse(line: Line<'_>, row: &mut RawRow) -> Result<(), DataError> {
         row.values.push(if column.is_empty() {
             Value::missing(field)
         } else if field < NUMBERS {
-            Value::new(field, bin(line.number(column, NUMBER)?))
+            Value::new(field, bin(line.number::<i64>(column, NUMBER)? as f64))
         } else {
             Value::new(field, hash(column).ok_or_else(|| line.malformed(HASH, column))?)
         });
@@ -42,14 +42,12 @@ pub(super) fn label(line: Line<'_>, column: &[u8]) -> Result<bool, DataError> {
 
 /// Numbers up to 2 stand for themselves, larger ones for the whole part of the square of their logarithm, as in the solution that won the
 /// challenge (Juan, Zhuang, Chin 2014).
-fn bin(number: i64) -> u64 {
-    const LOWEST: i64 = -(1 << 32);
-    #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "positive and below 2000")]
-    if number > 2 {
-        (1 << 33) + (number as f64).ln().powi(2) as u64
-    } else {
-        (number.max(LOWEST) - LOWEST).unsigned_abs()
-    }
+///
+/// The number is whole.
+#[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "not negative, and below 2^34")]
+pub(super) fn bin(number: f64) -> u64 {
+    const LOWEST: f64 = -4_294_967_296.0;
+    if number > 2.0 { (1 << 33) + number.ln().powi(2) as u64 } else { (number.max(LOWEST) - LOWEST) as u64 }
 }
 
 fn hash(column: &[u8]) -> Option<u64> {
@@ -69,6 +67,7 @@ mod tests {
 
     #[test]
     fn large_numbers_are_binned() {
+        let bin = |number: i64| bin(number as f64);
         let small: Vec<u64> = (-3..=2).map(bin).collect();
         assert!(small.is_sorted_by(|a, b| a < b));
         // ln(3)^2 = 1.2 and ln(5)^2 = 2.6: bins 1 and 2, which are not the numbers 1 and 2.

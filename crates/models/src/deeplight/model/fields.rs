@@ -1,7 +1,7 @@
 //! Rows with one feature a field: from their rows of parameters to the pairs of fields and the inputs of the layers, and gradients back.
 //!
 //! With `t_i = sum over j of R_ij v_j`, the sum over pairs is `1/2 sum over i of <v_i, t_i>`, and its gradient by `v_i` is `t_i`: what
-//! the way forward computes, the way back needs. The vectors of a row are laid out lane by lane, F values each, so that
+//! the way forward computes, the way back needs. The vector of a field with several features is the mean of theirs, and so is its weight. The vectors of a row are laid out lane by lane, F values each, so that
 //! all `t` of a batch are one product of matrices, and the loops go along the fields.
 
 use super::network::{Limits, Samples, keep};
@@ -59,12 +59,12 @@ impl FieldNet {
         inputs.resize(part.len() * lanes * fields, 0.0);
         let targets = inputs.chunks_exact_mut(lanes * fields).zip(logits.iter_mut());
         for (sample, (input, logit)) in part.zip(targets) {
-            for (field, &feature) in samples.features(sample).iter().enumerate() {
-                let row = &values[feature as usize * width..][..width];
+            for (field, feature, part) in samples.fields(sample) {
+                let row = &values[feature * width..][..width];
                 for (lane, &value) in row[..lanes].iter().enumerate() {
-                    input[lane * fields + field] = keep(value, limits.embeddings);
+                    input[lane * fields + field] += part * keep(value, limits.embeddings);
                 }
-                *logit += row[lanes];
+                *logit += part * row[lanes];
             }
         }
         let vectors = Matrix { values: inputs, columns: fields };
@@ -114,12 +114,12 @@ impl FieldNet {
             }
         }
         for ((sample, by_input), &gradient) in part.zip(by_input.chunks_exact(lanes * fields)).zip(by_logit) {
-            for (field, &feature) in samples.features(sample).iter().enumerate() {
-                let row = &mut row_gradients[feature as usize * width..][..width];
+            for (field, feature, part) in samples.fields(sample) {
+                let row = &mut row_gradients[feature * width..][..width];
                 for (lane, value) in row[..lanes].iter_mut().enumerate() {
-                    *value += by_input[lane * fields + field];
+                    *value += part * by_input[lane * fields + field];
                 }
-                row[lanes] += gradient;
+                row[lanes] += part * gradient;
             }
         }
     }

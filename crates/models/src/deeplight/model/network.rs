@@ -15,10 +15,14 @@ const PART_SAMPLES: usize = 64;
 pub(crate) struct Samples {
     /// The features of all samples, one after the other: indices into the rows of a pull.
     features: Vec<u32>,
+    /// Field of each feature, and the part that it is of the vector of its field: one of so many features. Empty if each field has one feature.
+    parts: Vec<(u32, f32)>,
     /// End of the features of each sample.
     ends: Vec<usize>,
     /// Clicks: 1 or 0.
     labels: Vec<f32>,
+    /// Weights in the loss; empty if all are 1.
+    weights: Vec<f32>,
 }
 
 impl Samples {
@@ -29,14 +33,33 @@ impl Samples {
 
     pub(crate) fn clear(&mut self) {
         self.features.clear();
+        self.parts.clear();
         self.ends.clear();
         self.labels.clear();
+        self.weights.clear();
     }
 
+    /// Adds a sample with a feature of each field, or a bag.
     pub(crate) fn push(&mut self, features: impl Iterator<Item = u32>, clicked: bool) {
         self.features.extend(features);
+        self.end(f32::from(u8::from(clicked)));
+    }
+
+    /// Adds a feature to the next sample. If a field may have several, each feature comes with its field, and the part that it is of that.
+    pub(crate) fn add(&mut self, feature: u32, of_field: Option<(u32, f32)>) {
+        self.features.push(feature);
+        self.parts.extend(of_field);
+    }
+
+    /// Ends the next sample, which has the features added since the last one.
+    pub(crate) fn end(&mut self, label: f32) {
         self.ends.push(self.features.len());
-        self.labels.push(f32::from(u8::from(clicked)));
+        self.labels.push(label);
+    }
+
+    /// Adds the weights of samples.
+    pub(crate) fn weigh(&mut self, weights: &[f32]) {
+        self.weights.extend_from_slice(weights);
     }
 
     /// Returns true for each sample with a click.
@@ -45,8 +68,25 @@ impl Samples {
     }
 
     pub(super) fn features(&self, sample: usize) -> &[u32] {
+        &self.features[self.range(sample)]
+    }
+
+    /// Returns field, feature, and part of the field for each feature of a sample that is no bag.
+    pub(crate) fn fields(&self, sample: usize) -> impl Iterator<Item = (usize, usize, f32)> {
+        let range = self.range(sample);
+        let start = range.start;
+        range.map(move |at| {
+            let (field, part) = match self.parts.get(at) {
+                Some(&(field, part)) => (field as usize, part),
+                None => (at - start, 1.0),
+            };
+            (field, self.features[at] as usize, part)
+        })
+    }
+
+    fn range(&self, sample: usize) -> Range<usize> {
         let start = if sample == 0 { 0 } else { self.ends[sample - 1] };
-        &self.features[start..self.ends[sample]]
+        start..self.ends[sample]
     }
 }
 
@@ -131,7 +171,8 @@ impl Network {
         for part in parts(samples.len()) {
             self.forward(rows, samples, part.clone(), Some(&mut *random));
             let Self { sparse, dense, limits, inputs, by_input, logits, .. } = self;
-            loss += cross_entropy(logits, &samples.labels[part.clone()], share);
+            let weights = samples.weights.get(part.clone()).unwrap_or_default();
+            loss += cross_entropy(logits, &samples.labels[part.clone()], weights, share);
             dense.backward(inputs, logits, by_input, dense_gradients);
             match sparse {
                 SparseNet::Fields(net) => {

@@ -12,7 +12,7 @@ fn model(layout: Layout, lanes: usize, hidden: &[usize]) -> Model {
     let reading = Reading { min_count: 1, test: 0.5 };
     let dataset = Synthetic { rows: 2, values: vec![3], ..Synthetic::default() }.generate(reading).unwrap();
     let model = Model::new(&settings, &ModelKind::Deeplight.config(), &dataset);
-    Model { layout, features: u32::try_from(FEATURES).unwrap(), ..model }
+    Model { layout, features: 0..FEATURES as u64, ..model }
 }
 
 /// One without pairs, some with a rest behind the blocks of the loops, a bag; with and without layers.
@@ -48,15 +48,31 @@ fn random() -> SmallRng {
     SmallRng::seed_from_u64(1)
 }
 
-/// The loss as the paper writes it, in f64 and without any trick.
 fn naive_loss(model: &Model, values: &[f64], samples: &Samples) -> f64 {
+    naive_loss_weighted(model, values, samples, |_| 1.0)
+}
+
+/// The loss as the paper writes it, in f64 and without any trick.
+fn naive_loss_weighted(model: &Model, values: &[f64], samples: &Samples, weight: fn(usize) -> f32) -> f64 {
     let (lanes, width) = (model.lanes(), model.width());
     let (rows, rest) = values.split_at(values.len() - model.layer_values());
     let (pairs, layers) = rest.split_at(model.pairs());
     let mut loss = 0.0;
     for (sample, clicked) in samples.clicked().enumerate() {
-        let rows: Vec<&[f64]> =
-            samples.features(sample).iter().map(|&row| &rows[row as usize * width..][..width]).collect();
+        let row = |row: usize| rows[row * width..][..width].to_vec();
+        let rows = match model.layout() {
+            Layout::Fields(fields) => {
+                let mut means = vec![vec![0.0; width]; fields];
+                for (field, feature, part) in samples.fields(sample) {
+                    means[field]
+                        .iter_mut()
+                        .zip(row(feature))
+                        .for_each(|(sum, a)| *sum += f64::from(part) * a);
+                }
+                means
+            }
+            Layout::Bag => samples.features(sample).iter().map(|&feature| row(feature as usize)).collect(),
+        };
         let mut logit: f64 = rows.iter().map(|row| row[lanes]).sum();
         let mut pairs = pairs.iter();
         for left in 0..rows.len() {
@@ -88,7 +104,7 @@ fn naive_loss(model: &Model, values: &[f64], samples: &Samples) -> f64 {
         }
         logit += last[0];
         let probability = 1.0 / (1.0 + (-logit).exp());
-        loss -= if clicked { probability.ln() } else { (1.0 - probability).ln() };
+        loss -= f64::from(weight(sample)) * if clicked { probability.ln() } else { (1.0 - probability).ln() };
     }
     loss / samples.len() as f64
 }
@@ -97,28 +113,57 @@ fn naive_loss(model: &Model, values: &[f64], samples: &Samples) -> f64 {
 fn gradients_are_those_of_finite_differences() {
     for model in models() {
         let (values, samples) = case(&model);
-        let mut gradients = vec![7.0; 3];
-        let loss = Network::new(&model).step(&values, &samples, &mut random(), &mut gradients);
-        let mut exact: Vec<f64> = values.iter().copied().map(f64::from).collect();
-        let naive = naive_loss(&model, &exact, &samples);
-        assert!((loss - naive).abs() < 1e-5, "{model:?}: {loss} {naive}");
-        assert_eq!(gradients.len(), values.len());
-        for place in 0..values.len() {
-            let middle = exact[place];
-            let mut at = |value| {
-                exact[place] = value;
-                naive_loss(&model, &exact, &samples)
-            };
-            let difference = (at(middle + 1e-6) - at(middle - 1e-6)) / 2e-6;
-            exact[place] = middle;
-            let found = f64::from(gradients[place]);
-            assert!(
-                (found - difference).abs() < 1e-4 * (1.0 + difference.abs()),
-                "{model:?}: value {place} has gradient {found}, should be {difference}"
-            );
-        }
-        assert!(gradients.iter().filter(|gradient| **gradient != 0.0).count() > gradients.len() / 4);
+        assert_gradients(&model, &values, &samples, |_| 1.0);
     }
+}
+
+/// Fields have one to three features, and samples weights from 0 on.
+#[test]
+fn gradients_of_lists_and_weights_are_right() {
+    let weight = |sample: usize| (sample % 4) as f32 / 2.0;
+    for model in models() {
+        let Layout::Fields(fields) = model.layout() else { continue };
+        let (values, _) = case(&model);
+        let mut random = random();
+        let mut samples = Samples::default();
+        for sample in 0..9 {
+            for field in 0..fields {
+                let count = 1 + (sample + field) % 3;
+                for _ in 0..count {
+                    let field = u32::try_from(field).unwrap();
+                    samples.add(random.random_range(0..12), Some((field, 1.0 / count as f32)));
+                }
+            }
+            samples.end(f32::from(u8::from(sample % 3 == 0)));
+            samples.weigh(&[weight(sample)]);
+        }
+        assert_gradients(&model, &values, &samples, weight);
+    }
+}
+
+fn assert_gradients(model: &Model, values: &[f32], samples: &Samples, weight: fn(usize) -> f32) {
+    let naive_loss = |values: &[f64]| naive_loss_weighted(model, values, samples, weight);
+    let mut gradients = vec![7.0; 3];
+    let loss = Network::new(model).step(values, samples, &mut random(), &mut gradients);
+    let mut exact: Vec<f64> = values.iter().copied().map(f64::from).collect();
+    let naive = naive_loss(&exact);
+    assert!((loss - naive).abs() < 1e-5, "{model:?}: {loss} {naive}");
+    assert_eq!(gradients.len(), values.len());
+    for place in 0..values.len() {
+        let middle = exact[place];
+        let mut at = |value| {
+            exact[place] = value;
+            naive_loss(&exact)
+        };
+        let difference = (at(middle + 1e-6) - at(middle - 1e-6)) / 2e-6;
+        exact[place] = middle;
+        let found = f64::from(gradients[place]);
+        assert!(
+            (found - difference).abs() < 1e-4 * (1.0 + difference.abs()),
+            "{model:?}: value {place} has gradient {found}, should be {difference}"
+        );
+    }
+    assert!(gradients.iter().filter(|gradient| **gradient != 0.0).count() > gradients.len() / 4);
 }
 
 #[test]

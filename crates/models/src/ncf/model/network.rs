@@ -67,7 +67,7 @@ impl Network {
             self.sparse.gather(rows, users, items, &mut self.inputs);
             self.dense.step(
                 &self.inputs,
-                |logits| loss += cross_entropy(logits, labels, share),
+                |logits| loss += cross_entropy(logits, labels, &[], share),
                 &mut self.input_gradients,
                 layer_gradients,
             );

@@ -1,0 +1,169 @@
+//! Rows of a data set that are read, and the order in which an epoch reads them.
+
+use std::ops::Range;
+
+use crate::dataset::Chunk;
+use crate::hash::{Random, splitmix64};
+
+/// Pieces of a part, each from another place of the set. With fewer, a part of a sorted set has less of the set's variety; each is read by itself.
+const PIECES: u64 = 16;
+
+/// Rows of a data set, found by number: those of some chunks, one after the other.
+#[derive(Debug, Clone, Default)]
+pub struct Selection {
+    chunks: Vec<Chunk>,
+    /// Rows up to the end of each chunk.
+    ends: Vec<u64>,
+}
+
+impl Selection {
+    /// The rows of chunks, as [`DataSet::chunks`](crate::DataSet::chunks) and [`DataSet::split`](crate::DataSet::split) have them.
+    pub fn new(chunks: Vec<Chunk>) -> Self {
+        let ends = chunks.iter().scan(0, |end, chunk| {
+            *end += chunk.rows;
+            Some(*end)
+        });
+        Self { ends: ends.collect(), chunks }
+    }
+
+    /// Returns the number of rows.
+    pub fn rows(&self) -> u64 {
+        self.ends.last().copied().unwrap_or(0)
+    }
+
+    /// Returns the rows with numbers in a range, in order.
+    pub fn range(&self, rows: Range<u64>) -> Vec<Chunk> {
+        let mut found = Vec::new();
+        let mut number = self.ends.partition_point(|&end| end <= rows.start);
+        let mut start = rows.start;
+        while start < rows.end.min(self.rows()) {
+            let chunk = self.chunks[number];
+            let first = self.ends[number] - chunk.rows;
+            let end = self.ends[number].min(rows.end);
+            found.push(Chunk { skip: chunk.skip + start - first, rows: end - start, ..chunk });
+            (start, number) = (end, number + 1);
+        }
+        found
+    }
+
+    /// Returns so much of the rows, above 0 and at most 1: of each chunk as much, from a place on that is drawn by the seed. At least one row.
+    #[must_use]
+    pub fn sample(&self, share: f64, seed: u64) -> Self {
+        if share >= 1.0 {
+            return self.clone();
+        }
+        let mut random = Random::new(seed);
+        #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "at most the rows")]
+        let taken = |rows: u64| (rows as f64 * share).ceil() as u64;
+        let chunks = self.chunks.iter().zip(&self.ends).filter_map(|(chunk, &end)| {
+            let rows = taken(end) - taken(end - chunk.rows);
+            let skip = chunk.skip + random.below(chunk.rows - rows.min(chunk.rows) + 1);
+            (rows > 0).then_some(Chunk { skip, rows, ..*chunk })
+        });
+        Self::new(chunks.collect())
+    }
+
+    /// Returns the least rows of a part that is read without much waste: what is in front of a piece in its chunk is read as well, and dropped.
+    pub fn part_rows(&self) -> u64 {
+        const PIECE_ROWS: u64 = 1 << 14;
+        // The rows of the chunk of a row, on average.
+        let squares: u128 = self.chunks.iter().map(|chunk| u128::from(chunk.rows).pow(2)).sum();
+        let mean = squares / u128::from(self.rows().max(1));
+        PIECES * PIECE_ROWS.max(u64::try_from(mean / 4).unwrap_or(u64::MAX / PIECES))
+    }
+
+    /// Returns part `number` of the `parts` of an epoch: pieces of as many rows, each of them rows that follow one another.
+    ///
+    /// The rows are cut into 16 sections, and each section into a piece for each part; the seed draws which part gets which. So each part has rows
+    /// from all over the set, in shares as even as those of the whole even if the set is sorted, and parts follow from numbers of rows alone, whatever the
+    /// format.
+    ///
+    /// # Panics
+    /// If there is no such part.
+    pub fn part(&self, number: u32, parts: u32, seed: u64) -> Vec<Vec<Chunk>> {
+        assert!(number < parts, "part {number} of {parts}");
+        let piece_of = |section: u64| {
+            let mut pieces: Vec<u32> = (0..parts).collect();
+            Random::new(seed ^ splitmix64(section)).shuffle(&mut pieces);
+            let piece = section * u64::from(parts) + u64::from(pieces[number as usize]);
+            let start = |piece: u64| {
+                let start =
+                    u128::from(self.rows()) * u128::from(piece) / u128::from(PIECES * u64::from(parts));
+                u64::try_from(start).expect("at most the rows")
+            };
+            self.range(start(piece)..start(piece + 1))
+        };
+        (0..PIECES).map(piece_of).filter(|piece| !piece.is_empty()).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Chunks of so many rows each, of which the first row is left out.
+    fn selection(rows: &[u64]) -> Selection {
+        let chunk = |(group, &rows): (u32, &u64)| Chunk { file: 0, group, skip: 1, rows };
+        Selection::new((0..).zip(rows).map(chunk).collect())
+    }
+
+    /// The rows of chunks, by number, of chunks of `size` rows.
+    fn numbers(chunks: &[Chunk], size: u64) -> Vec<u64> {
+        let first = |chunk: &Chunk| u64::from(chunk.group) * size + chunk.skip - 1;
+        chunks.iter().flat_map(|chunk| first(chunk)..first(chunk) + chunk.rows).collect()
+    }
+
+    #[test]
+    fn parts_have_each_row_once_whatever_the_chunks() {
+        for parts in [1, 3, 40, 1000] {
+            let of = |size: u64| {
+                let selection = selection(&vec![size; usize::try_from(5040 / size).unwrap()]);
+                let part = |number| selection.part(number, parts, 7);
+                (0..parts).map(|number| numbers(&part(number).concat(), size)).collect::<Vec<_>>()
+            };
+            let found = of(5040);
+            let mut all = found.concat();
+            all.sort_unstable();
+            assert!(all.into_iter().eq(0..5040), "{parts} parts");
+            assert!([1, 7, 360].into_iter().all(|size| of(size) == found), "{parts} parts");
+            let rows = found.iter().map(Vec::len);
+            assert!(rows.clone().max().unwrap() - rows.min().unwrap() <= 16, "{parts} parts");
+        }
+    }
+
+    #[test]
+    fn a_part_has_rows_from_all_over_the_set() {
+        let selection = selection(&[100_000]);
+        let first_pieces = |seed| selection.part(0, 50, seed).iter().map(|piece| piece[0].skip).collect();
+        let (one, other): (Vec<u64>, Vec<u64>) = (first_pieces(1), first_pieces(2));
+        assert_ne!(one, other);
+        for starts in [one, other] {
+            assert!(
+                (0..16).zip(&starts).all(|(section, &start)| (start - 1) / 6250 == section),
+                "{starts:?}"
+            );
+        }
+    }
+
+    #[test]
+    fn a_sample_has_as_much_of_each_chunk() {
+        let selection = selection(&[1000, 1, 2000, 1, 1]);
+        let sample = selection.sample(0.1, 3);
+        let rows: Vec<(u32, u64)> = sample.chunks.iter().map(|chunk| (chunk.group, chunk.rows)).collect();
+        assert_eq!((rows, sample.rows()), (vec![(0, 100), (1, 1), (2, 200)], 301));
+        assert!(
+            sample.chunks.iter().zip([1000, 1, 2000]).all(|(chunk, of)| chunk.skip + chunk.rows <= of + 1)
+        );
+        assert_ne!(sample.chunks, selection.sample(0.1, 4).chunks);
+        assert_eq!(selection.sample(1e-9, 3).rows(), 1);
+        assert_eq!(selection.sample(1.0, 3).chunks, selection.chunks);
+    }
+
+    #[test]
+    fn large_chunks_make_large_parts() {
+        let part_rows = |rows: &[u64]| selection(rows).part_rows();
+        assert_eq!(part_rows(&[1; 100]), 1 << 18);
+        assert_eq!(part_rows(&[1 << 16; 100]), 1 << 18);
+        assert_eq!(part_rows(&[1 << 20; 100]), 1 << 22);
+    }
+}
