@@ -10,7 +10,7 @@ const PACKAGES: &[&str] = &["libra-fuzz", "libra-net", "libra-pslite"];
 /// Milliseconds of random inputs for each target, for the library that makes them.
 pub(crate) const TIME: &str = "BOLERO_RANDOM_TEST_TIME_MS";
 /// Time of each target in CI. That of the program in the kernel is a part of `cargo xtask xdp`.
-pub(crate) const SECONDS: u64 = 10;
+pub(crate) const SECONDS: u64 = 5;
 /// Begins the name of every target.
 const TARGETS: &str = "fuzz_";
 

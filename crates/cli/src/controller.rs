@@ -14,6 +14,7 @@ use tokio::sync::mpsc::UnboundedSender;
 use libra_launch::arguments::positive_seconds;
 use libra_launch::event_log::EventLog;
 use libra_launch::exit::ExitArguments;
+use libra_launch::gathering::Gathering;
 use libra_launch::interrupt;
 use libra_launch::job::{Job, JobArguments, failure};
 use libra_launch::notices::news;
@@ -115,8 +116,11 @@ fn gather(arguments: &Arguments, watch: &mut ControllerWatch) -> Result<()> {
         let outcome = serve(arguments, controller.with_tables_of_workers(), &spec, watch)?;
         return arguments.job.report_counts(&outcome, started, watch);
     }
-    let (job, outcome, events) = serve_model(arguments, controller, watch)?;
     let more = json!({ "command": "controller", "switches": arguments.switches });
+    if let Some((job, outcome)) = arguments.job.done_before(address)? {
+        return arguments.job.report(&job, &outcome, &EventLog::default(), started, more, watch);
+    }
+    let (job, outcome, events) = serve_model(arguments, controller, watch)?;
     arguments.job.report(&job, &outcome, &events, started, more, watch)
 }
 
@@ -138,11 +142,14 @@ fn serve_model(
     watch.serve(move |command| asked.send(command).is_ok())?;
     let written = watch.events();
     let abort = ask.clone();
+    let gathering = Gathering::start(bars).context("cannot start a thread")?;
+    let noted = gathering.clone();
     let (takes_over, taken_over) = std::sync::mpsc::channel();
     let serving = thread::Builder::new().name("controller".to_owned()).spawn(move || {
         let mut events = EventLog::default();
         let outcome = controller.run_awaiting_job(commands, |event| {
             events.note(event);
+            noted.note(event);
             report(written.as_ref(), event);
             tell(bars, event);
             if *event == ControllerEvent::TakesOver {
@@ -161,6 +168,7 @@ fn serve_model(
                 // Until here an interrupt ends the process at once, with the work on the data.
                 abort_when_interrupted(ask.clone());
                 tell_sizes(bars, address, job.spec.sizes);
+                gathering.begin(job.spec.sizes);
                 let cluster = Box::new(job.spec.cluster());
                 // A controller that has ended is asked for its reason below.
                 let _ = ask.send(ControllerCommand::Describe { sizes: job.spec.sizes, cluster });
@@ -215,12 +223,15 @@ fn serve(
 ) -> Result<Outcome> {
     let (bars, sizes, address) = (arguments.job.bars(), spec.sizes, controller.address());
     tell_sizes(bars, address, sizes);
+    let gathering = Gathering::start(bars).context("cannot start a thread")?;
+    gathering.begin(sizes);
     let (ask, commands) = tokio::sync::mpsc::unbounded_channel();
     let asked = ask.clone();
     watch.serve(move |command| asked.send(command).is_ok())?;
     let written = watch.events();
     abort_when_interrupted(ask);
     let outcome = controller.run(sizes, spec.cluster(), commands, |event| {
+        gathering.note(event);
         report(written.as_ref(), event);
         tell(bars, event);
     });

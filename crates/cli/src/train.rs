@@ -17,9 +17,10 @@ use self::faults::ScheduledFault;
 use self::local::Local;
 use self::recorders::Recorders;
 use libra_launch::arguments::{FaultArguments, parse_bytes};
-use libra_launch::event_log::FaultKind;
+use libra_launch::event_log::{EventLog, FaultKind};
 use libra_launch::fault_schedule::{Moment, Target, TargetAt};
 use libra_launch::job::{Job, JobArguments};
+use libra_launch::resume::split_number;
 use libra_launch::watching::{CommandArguments, ControllerWatch, WatchArguments};
 
 /// Kind of switch that aggregates the hot rows.
@@ -125,15 +126,32 @@ fn train(arguments: &Arguments, watch: &mut ControllerWatch) -> Result<()> {
     if switches == 0 && (standbys > 0 || !faults.is_empty()) {
         bail!("with --switch none there is no switch to kill, to relieve or to stand by for");
     }
-    if arguments.state_dir.is_none() && arguments.job.durability.needs_disk() {
+    let resumed = arguments.job.durability.resume.as_deref();
+    let state_dir = arguments.state_dir.clone().or_else(|| Some(split_number(resumed?).0.into()));
+    if state_dir.is_none() && arguments.job.durability.needs_disk() {
         bail!(
             "--log, --checkpoint-every and --restore-from need --state-dir DIR, where servers keep logs and checkpoints"
         );
     }
     arguments.job.refuse_elastic()?;
     arguments.job.begin()?;
-    let mut job = Job::prepare(&arguments.job, switches, SocketAddr::from((Ipv4Addr::LOCALHOST, 0)))?;
-    if arguments.state_dir.is_some() {
+    let controller = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
+    let more = json!({
+        "command": "train",
+        "switch": kind,
+        "switches": switches,
+        "standby": standbys,
+        "memory_limit": arguments.memory_limit,
+        "loss": loss,
+        "duplicate": duplicate,
+        "reorder": reorder,
+        "record": arguments.record,
+    });
+    if let Some((job, outcome)) = arguments.job.done_before(controller)? {
+        return arguments.job.report(&job, &outcome, &EventLog::default(), started, more, watch);
+    }
+    let mut job = Job::prepare(&arguments.job, switches, controller)?;
+    if state_dir.is_some() {
         job.spec.durability.checkpoint_every.get_or_insert(CHECKPOINT_EVERY);
     }
     let recorders = arguments.record.as_ref().map(|path| Recorders::create(path, &job)).transpose()?;
@@ -141,7 +159,7 @@ fn train(arguments: &Arguments, watch: &mut ControllerWatch) -> Result<()> {
         job: &job,
         options: LocalOptions {
             faults: rates,
-            state_dir: arguments.state_dir.clone(),
+            state_dir,
             memory_limit: arguments.memory_limit,
             standbys,
             shards_per_server: arguments.shards_per_server,
@@ -155,17 +173,6 @@ fn train(arguments: &Arguments, watch: &mut ControllerWatch) -> Result<()> {
         bars: arguments.job.bars(),
     };
     let (outcome, events, unwritten) = local.run(watch)?;
-    let more = json!({
-        "command": "train",
-        "switch": kind,
-        "switches": switches,
-        "standby": standbys,
-        "memory_limit": arguments.memory_limit,
-        "loss": loss,
-        "duplicate": duplicate,
-        "reorder": reorder,
-        "record": arguments.record,
-    });
     arguments.job.report(&job, &outcome, &events, started, more, watch)?;
     let failure = unwritten.or_else(|| recorders.and_then(|recorders| recorders.failure()));
     failure.map_or(Ok(()), |reason| bail!(reason))

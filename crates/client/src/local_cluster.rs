@@ -5,7 +5,7 @@ mod switches;
 pub use self::switches::LocalSwitches;
 
 use std::net::{Ipv4Addr, SocketAddr};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, mpsc};
 use std::thread;
@@ -98,8 +98,13 @@ impl LocalCluster {
             }
         })?;
         let switches = LocalSwitches::new(controller.handle());
+        let loaded = spec.durability.load.as_ref().filter(|load| load.resumes_with.is_some());
+        let resumes = loaded.zip(options.state_dir.as_ref()).is_some_and(|(load, state)| {
+            let place = |path: &Path| path.canonicalize().ok();
+            place(state).is_some_and(|state| Some(state) == place(Path::new(&load.directory)))
+        });
         let members =
-            Members { controller: controller.handle(), switches, seed: spec.seed, address, options };
+            Members { controller: controller.handle(), switches, seed: spec.seed, resumes, address, options };
         let (ends, ended) = mpsc::channel();
         for index in 0..spec.sizes.servers {
             let on_event = Arc::clone(&on_event);
@@ -177,6 +182,8 @@ struct Members {
     controller: ControllerHandle,
     switches: LocalSwitches,
     seed: u64,
+    /// The job resumes one in the same state directory.
+    resumes: bool,
     address: SocketAddr,
     options: LocalOptions,
 }
@@ -201,6 +208,9 @@ impl Members {
     ) -> Result<(), StartError> {
         let options = self.node_options(0);
         let node = match &self.options.state_dir {
+            Some(state) if self.resumes => {
+                ServerNode::bind_resuming(options, state.clone(), self.options.memory_limit)?
+            }
             Some(state) => {
                 ServerNode::bind_with_data(options, None, state.clone(), self.options.memory_limit, |_| ())?
             }

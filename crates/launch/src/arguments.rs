@@ -13,12 +13,13 @@ use libra_dataplane::CELLS_MAX;
 use libra_models::{ModelKind, TrainConfig, Workload};
 use libra_net::FaultRates;
 use libra_plan::{Budget, DEFAULT_C, DEFAULT_HEADROOM_BITS, DEFAULT_P, FOLDS, Plan, SLOT_BYTES};
-use libra_proto::{ArithmeticMode, ColdPath, Durability, Load, ValueFormat};
+use libra_proto::{ArithmeticMode, CheckpointAt, ColdPath, Durability, Load, ValueFormat};
 use serde::Serialize;
 
 use crate::job_directory::JobDirectory;
 use crate::models::ModelOptions;
 use crate::progress::Bars;
+use crate::resume::{Resume, split_number};
 use crate::rule::RuleArguments;
 
 /// Model, data and batch of a training step.
@@ -297,21 +298,50 @@ pub struct DurabilityArguments {
     /// Begins with the rows of a checkpoint of another job, with any number of servers: DIR or DIR@NUMBER
     #[arg(long, alias = "load", value_name = "DIR")]
     pub restore_from: Option<String>,
+    /// Goes on where a run of this job was when it wrote its newest checkpoint, with the same model and data and any number of servers and workers: DIR or
+    /// DIR@NUMBER. Chunks of data that are done in it are not trained again
+    #[arg(long, value_name = "DIR", conflicts_with = "restore_from")]
+    pub resume: Option<String>,
+    /// Moments of checkpoints
+    #[arg(long, value_enum, default_value = "steps")]
+    pub checkpoint_at: CheckpointMoment,
+}
+
+/// Moments at which there may be a checkpoint.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum CheckpointMoment {
+    /// Any: the chunks of data that workers are at then are trained again by --resume
+    Steps,
+    /// When the chunks that workers are at are done, and before they begin the next: --resume trains none again, and workers wait a moment for it
+    Chunks,
+}
+
+impl From<CheckpointMoment> for CheckpointAt {
+    fn from(moment: CheckpointMoment) -> Self {
+        match moment {
+            CheckpointMoment::Steps => Self::Steps,
+            CheckpointMoment::Chunks => Self::Chunks,
+        }
+    }
 }
 
 impl DurabilityArguments {
     /// Returns true if servers need a place for it.
     pub fn needs_disk(&self) -> bool {
-        self.log || self.checkpoint_every.is_some() || self.restore_from.is_some()
+        self.log || self.checkpoint_every.is_some() || self.restore_from.is_some() || self.resume.is_some()
     }
 
     /// Returns the settings for servers, and the seed that the rows must follow from, if it is given.
-    pub fn durability(&self) -> Result<(Durability, Option<u64>)> {
-        let loaded = self.restore_from.as_deref().map(find_checkpoint).transpose()?;
+    pub fn durability(&self, resume: Option<&Resume>) -> Result<(Durability, Option<u64>)> {
+        let loaded = match resume {
+            Some(resume) => Some((resume.load.clone(), resume.seed)),
+            None => self.restore_from.as_deref().map(find_checkpoint).transpose()?,
+        };
         let seed = loaded.as_ref().map(|(_, seed)| *seed);
         let durability = Durability {
             log: self.log,
             checkpoint_every: self.checkpoint_every,
+            checkpoint_at: self.checkpoint_at.into(),
             keep: self.keep_checkpoints,
             increments: self.incremental_checkpoints,
             checkpoint_bytes_per_second: self.checkpoint_rate.saturating_mul(1_000_000),
@@ -324,17 +354,14 @@ impl DurabilityArguments {
 
 /// The checkpoint that is meant, and its seed.
 fn find_checkpoint(text: &str) -> Result<(Load, u64)> {
-    let numbered =
-        text.rsplit_once('@').and_then(|(directory, number)| Some((directory, number.parse().ok()?)));
-    let (directory, wanted): (&str, Option<u64>) =
-        numbered.map_or((text, None), |(directory, number)| (directory, Some(number)));
+    let (directory, wanted) = split_number(text);
     let checkpoint = JobDirectory::open(Path::new(directory))
         .and_then(|data| data.pick_complete(wanted))
         .context("--restore-from")?;
     let seed = checkpoint.manifests().next().map(|manifest| manifest.description.seed);
     let seed = seed.context("--restore-from: a checkpoint has a shard")?;
     let directory = std::path::absolute(directory).context("--restore-from")?.display().to_string();
-    Ok((Load { directory, number: checkpoint.number }, seed))
+    Ok((Load { directory, number: checkpoint.number, resumes_with: None }, seed))
 }
 
 /// A time above zero, in seconds.

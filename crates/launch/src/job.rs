@@ -11,7 +11,7 @@ use clap::Args;
 use libra_client::{HotPath, JobSpec, Mode, NodeError, Outcome, Plan, Sizes, round_time};
 use libra_dataplane::{entries_in, packet_bytes};
 use libra_models::{Chunks, TrainConfig, Workload};
-use libra_proto::{Work, packet_header_bytes};
+use libra_proto::{Work, WorkDone, packet_header_bytes};
 use serde_json::{Value, json};
 
 use crate::arguments::{
@@ -24,6 +24,7 @@ use crate::event_log::{EventLog, milliseconds};
 use crate::parent_guard;
 use crate::progress::Bars;
 use crate::report::Report;
+use crate::resume::Resume;
 use crate::task::Task;
 use crate::watching::ControllerWatch;
 
@@ -102,7 +103,10 @@ impl JobArguments {
     /// # Errors
     /// Options of a model, a plan or a restored checkpoint were given, which such a controller does not read.
     pub fn without_tables(&self, switches: u16, controller: SocketAddr) -> Result<JobSpec> {
-        let (durability, seed) = self.durability.durability()?;
+        if self.durability.resume.is_some() {
+            bail!("--tables workers: workers keep the position in their data themselves: leave out --resume");
+        }
+        let (durability, seed) = self.durability.durability(None)?;
         if self.hot.plan.is_some() {
             bail!("--tables workers: the workers bring the plan, too (LIBRA_PLAN): leave out --plan");
         }
@@ -117,6 +121,23 @@ impl JobArguments {
         let hot_path = hot_path(&self.hot, Mode::Async, workers_max, controller)?;
         let cold_path = self.cold.cold_path();
         Ok(JobSpec { workers_max, hot_path, cold_path, durability, ..JobSpec::new(sizes, Vec::new()) })
+    }
+
+    /// Returns the job if it resumes one whose epochs are all done, with its outcome.
+    ///
+    /// # Errors
+    /// The checkpoint, the data or the options cannot be used.
+    pub fn done_before(&self, controller: SocketAddr) -> Result<Option<(Job, Outcome)>> {
+        let Some(place) = &self.durability.resume else { return Ok(None) };
+        let resume = Resume::find(place)?;
+        if !resume.is_done(phases(&self.training.config()?)) {
+            return Ok(None);
+        }
+        // None of its members starts, and a switch would need a plan.
+        let job = Job::of_running(self, 0, controller, None)?;
+        self.bars().line(&format!("all epochs are done in checkpoint {}", resume.load.number));
+        let WorkDone { records, repeated, .. } = resume.work.done;
+        Ok(Some((job, Outcome { work: records, repeated_chunks: repeated, ..Outcome::default() })))
     }
 
     /// Reports a job without a model: counts of its members.
@@ -184,6 +205,7 @@ impl JobArguments {
             "log": self.durability.log,
             "checkpoint_every": self.durability.checkpoint_every.map(|every| every.as_secs_f64()),
             "restore_from": self.durability.restore_from,
+            "resume": self.durability.resume,
             "wire_dtype": self.cold.wire_dtype.to_string(),
             "training": job.task.config,
         });
@@ -271,7 +293,19 @@ impl Job {
         }
         let plan = find(&config, &workload)?;
         let task = Task::new(&training.model.data, &*workload, &config);
-        let (durability, seed) = arguments.durability.durability()?;
+        let resume = arguments.durability.resume.as_deref().map(Resume::find).transpose()?;
+        if let Some(resume) = &resume {
+            let bars = arguments.bars();
+            resume.compare(&task)?.iter().for_each(|note| bars.line(&format!("note: {note}")));
+            if !resume.is_done(phases(&config)) {
+                bars.line(&resume.describe(phases(&config)));
+            }
+        }
+        let (durability, seed) = arguments.durability.durability(resume.as_ref())?;
+        let work = match &resume {
+            Some(resume) => resume.work(phases(&config).max(resume.work.done.phase)),
+            None => work(&config, &*workload, arguments.workers.most),
+        };
         let spec = JobSpec {
             plan,
             hot_path,
@@ -282,7 +316,7 @@ impl Job {
             seed: seed.unwrap_or(training.model.seed),
             front_end: task.to_text()?,
             workers_max: arguments.workers.most,
-            work: Some(work(&config, &*workload, arguments.workers.most)),
+            work: Some(work),
             ..JobSpec::new(sizes, tables)
         };
         spec.check()?;
@@ -295,10 +329,15 @@ impl Job {
     }
 }
 
-/// The work of a training job: the training of each epoch, and its evaluation.
+/// Number of phases of a training job: the training of each epoch, and its evaluation.
+fn phases(config: &TrainConfig) -> u64 {
+    2 * u64::from(config.epochs)
+}
+
+/// The work of a training job.
 fn work(config: &TrainConfig, workload: &dyn Workload, workers: u16) -> Work {
     let Chunks { training, evaluation } = workload.chunks(workers);
-    Work { phases: 2 * u64::from(config.epochs), chunks: vec![training, evaluation] }
+    Work { phases: phases(config), chunks: vec![training, evaluation], ..Work::default() }
 }
 
 /// Returns the error, for a person, of a job that a controller could not bring to its end.

@@ -15,6 +15,7 @@ use serde_json::{Map, Value, json};
 use crate::document::write_json;
 use crate::event_log::{EventLog, Line};
 use crate::job::Job;
+use crate::resume::samples_of;
 use crate::table::{paragraph, summary, table};
 use crate::task::{Account, EpochAccount, size};
 
@@ -39,6 +40,8 @@ pub struct Report<'c> {
     events: &'c EventLog,
     stall_ms_max: f64,
     samples: u64,
+    /// Those of them that a run before this one has trained.
+    samples_before: u64,
     workers: WorkerStatistics,
     servers: ServerStatistics,
     switches: SwitchStatistics,
@@ -95,6 +98,7 @@ impl<'c> Report<'c> {
         let Totals { worker: workers, server: servers, switch: switches } = Totals::of_outcome(outcome);
         let mut report = Self {
             samples: epochs.iter().flatten().map(|epoch| epoch.samples).sum(),
+            samples_before: job.spec.work.as_ref().map_or(Ok(0), |work| samples_of(&work.done))?,
             epochs,
             repeated_chunks: outcome.repeated_chunks,
             events,
@@ -128,7 +132,7 @@ impl<'c> Report<'c> {
     }
 
     fn samples_per_second(&self) -> f64 {
-        self.samples as f64 / self.seconds_train().max(1e-9)
+        (self.samples - self.samples_before.min(self.samples)) as f64 / self.seconds_train().max(1e-9)
     }
 
     fn hot_share(&self) -> f64 {
@@ -212,6 +216,7 @@ impl<'c> Report<'c> {
             "samples": self.samples,
             "data": {
                 "repeated": self.repeated_chunks,
+                "samples_before": self.samples_before,
                 "requests": workers.training.reads.requests,
                 "retries": workers.training.reads.retries,
                 "bytes": workers.training.reads.bytes,
@@ -258,6 +263,10 @@ impl<'c> Report<'c> {
             }
             let untrained = job.workload.untrained_loss();
             row("loss", format!("{:.4}", last.loss), format!("untrained loss {untrained:.4}"));
+        }
+        if let Some(load) = job.spec.durability.load.as_ref().filter(|load| load.resumes_with.is_some()) {
+            let note = format!("{} samples were trained before", group(self.samples_before));
+            row("resumed", format!("checkpoint {}", load.number), note);
         }
         row(
             "speed",
@@ -337,7 +346,8 @@ impl<'c> Report<'c> {
             row(name, value, note);
         }
         if self.repeated_chunks > 0 {
-            let note = "a worker was lost that had begun them, and they were done again".to_owned();
+            let note =
+                "they were begun by a worker that was lost, or before --resume, and done again".to_owned();
             row("repeated", format!("{} chunks", group(self.repeated_chunks)), note);
         }
         let short = self.epochs_short(job.workload.samples_per_epoch());

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use anyhow::{Context, Result, bail};
-use libra_models::{EpochReport, Evaluation, TrainConfig, Workload};
+use libra_models::{DataFile, EpochReport, Evaluation, TrainConfig, Workload};
 use libra_proto::WorkRecord;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
@@ -20,6 +20,9 @@ pub struct Task {
     pub size: String,
     /// The settings of the training.
     pub config: TrainConfig,
+    /// The files of the data.
+    #[serde(default)]
+    pub files: Vec<DataFile>,
 }
 
 impl Task {
@@ -28,7 +31,7 @@ impl Task {
         // A relative path means something else in the directory of another process.
         let absolute = Path::new(data).canonicalize().ok().and_then(|path| path.to_str().map(str::to_owned));
         let data = if data == "synthetic" { None } else { absolute }.unwrap_or_else(|| data.to_owned());
-        Self { data, size: size(workload), config: config.clone() }
+        Self { data, size: size(workload), config: config.clone(), files: workload.files() }
     }
 
     /// Returns the task as text, as roles carry it.
@@ -39,6 +42,26 @@ impl Task {
     /// Reads a task. Fails if the text is none.
     pub fn from_text(text: &str) -> Result<Self> {
         toml::from_str(text).context("the controller's task is not one that this build understands")
+    }
+
+    /// Returns the first difference between the data of this task and of a later one, in words.
+    pub fn difference_of_data(&self, later: &Self) -> Option<String> {
+        let missing =
+            |file: &DataFile, files: &[DataFile]| !files.iter().any(|other| other.name == file.name);
+        for file in &self.files {
+            match later.files.iter().find(|other| other.name == file.name) {
+                None => return Some(format!("it had the file {}, which {} lacks", file.name, later.data)),
+                Some(other) if other.bytes != file.bytes => {
+                    let (is, was) = (group(other.bytes), group(file.bytes));
+                    return Some(format!("{} has {is} bytes now, and had {was}", file.name));
+                }
+                Some(_) => {}
+            }
+        }
+        if let Some(new) = later.files.iter().find(|file| missing(file, &self.files)) {
+            return Some(format!("it did not have the file {}", new.name));
+        }
+        (self.size != later.size).then(|| format!("it had {}, {} has {}", self.size, later.data, later.size))
     }
 
     /// Refuses data that are not those of the controller.

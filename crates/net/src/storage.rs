@@ -8,7 +8,7 @@ use std::thread::JoinHandle;
 
 use libra_proto::{Instant, ServerCommand, StorageEvent, StorageRequest};
 use libra_storage::disk::RealDisk;
-use libra_storage::{ShardCheckpoints, ShardLog, create, load, note_address, shard_directory};
+use libra_storage::{Loaded, ShardCheckpoints, ShardLog, create, load, note_address, shard_directory};
 use tokio::sync::mpsc::UnboundedSender;
 use tracing::debug;
 
@@ -18,6 +18,8 @@ const NICENESS: i32 = 10;
 /// Carries out the requests of a server to its disk.
 pub(crate) struct Storage {
     data: Option<PathBuf>,
+    /// The data directory may have shards of a run of the job that this one resumes.
+    resumes: bool,
     /// Address of the shard, for the others.
     address: SocketAddr,
     events: UnboundedSender<ServerCommand>,
@@ -30,10 +32,11 @@ impl Storage {
     /// For a server that has not asked for anything; without a data directory it must not.
     pub(crate) fn new(
         data: Option<PathBuf>,
+        resumes: bool,
         address: SocketAddr,
         events: UnboundedSender<ServerCommand>,
     ) -> Self {
-        Self { data, address, events, log: None, checkpoints: None, threads: Vec::new() }
+        Self { data, resumes, address, events, log: None, checkpoints: None, threads: Vec::new() }
     }
 
     /// Goes on with the shard that was found on a disk.
@@ -65,8 +68,8 @@ impl Storage {
 
     pub(crate) fn carry_out(&mut self, request: StorageRequest) {
         let thread = match request {
-            StorageRequest::Create { job, shard, log } => {
-                if let Err(reason) = self.create(job, shard, log) {
+            StorageRequest::Create { job, shard, log, resumes } => {
+                if let Err(reason) = self.create(job, shard, log, resumes) {
                     let _ = self.events.send(ServerCommand::Storage(StorageEvent::Failed { reason }));
                 }
                 return;
@@ -83,13 +86,14 @@ impl Storage {
     }
 
     /// Makes a place for a shard. It takes some milliseconds, before the server serves any worker.
-    fn create(&mut self, job: u16, shard: u16, with_log: bool) -> Result<(), String> {
+    fn create(&mut self, job: u16, shard: u16, with_log: bool, resumes: bool) -> Result<(), String> {
         let data = self.data.as_ref().ok_or("the server was started without a data directory")?;
         let directory = shard_directory(data, shard);
         debug!(directory = %directory.display(), with_log, "a place for a shard is made");
         let named = |error: &dyn std::fmt::Display| format!("{}: {error}", directory.display());
         let disk = RealDisk::open(&directory).map_err(|error| named(&error))?;
-        let (log, checkpoints) = create(disk, job, shard, with_log).map_err(|error| named(&error))?;
+        let (log, checkpoints) =
+            create(disk, job, shard, with_log, resumes && self.resumes).map_err(|error| named(&error))?;
         // Before the first checkpoint, so that no shard is found without.
         note_address(&directory, self.address).map_err(|error| named(&error))?;
         self.start(log, checkpoints).map_err(|error| named(&error))
@@ -154,14 +158,17 @@ fn keep_checkpoints(
     yield_to_others();
     while let Ok(request) = requests.recv() {
         let event = match request {
-            StorageRequest::Load { directory, number, seed, tables } => {
+            StorageRequest::Load { directory, number, seed, tables, states: wanted } => {
                 let next = |rows| {
                     let asked = events.send(ServerCommand::Storage(StorageEvent::Loaded(rows))).is_ok()
                         && matches!(requests.recv(), Ok(StorageRequest::LoadNext));
                     if asked { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
                 };
                 match load(Path::new(&directory), number, seed, &tables, next) {
-                    Ok(steps) => steps.map(|steps| StorageEvent::LoadEnded { steps }),
+                    Ok(loaded) => loaded.map(|Loaded { steps, states }| {
+                        let states = if wanted { states } else { Vec::new() };
+                        StorageEvent::LoadEnded { steps, states }
+                    }),
                     Err(error) => Some(StorageEvent::Failed { reason: error.to_string() }),
                 }
             }

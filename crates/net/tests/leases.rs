@@ -26,7 +26,7 @@ fn start(workers: u16, mode: Mode) -> Job {
     let rows = u64::from(CHUNKS[0]);
     let table = TableSpec { name: "rows".into(), keys: 0..rows, width: 1, rule, init: Init::Zero };
     let mut cluster = Cluster::new(9, vec![table], None, HotPath::for_workers(workers));
-    cluster.work = Some(Work { phases: PHASES, chunks: CHUNKS.to_vec() });
+    cluster.work = Some(Work { phases: PHASES, chunks: CHUNKS.to_vec(), ..Work::default() });
     (cluster.mode, cluster.shares) = (mode, 4);
     let controller = ControllerNode::bind((Ipv4Addr::LOCALHOST, 0).into()).unwrap();
     let options = NodeOptions::new(controller.address());

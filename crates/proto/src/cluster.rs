@@ -172,6 +172,8 @@ pub struct Durability {
     pub log: bool,
     /// Interval of checkpoints; none: never, nor at the end of the job.
     pub checkpoint_every: Option<Duration>,
+    /// Moments at which there may be one.
+    pub checkpoint_at: CheckpointAt,
     /// A checkpoint is also made when the log of a server has grown by this many bytes since the one before.
     pub log_bytes_max: u64,
     /// Number of checkpoints that each server keeps.
@@ -184,6 +186,17 @@ pub struct Durability {
     pub load: Option<Load>,
 }
 
+/// Moments of checkpoints.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum CheckpointAt {
+    /// Any: a job that resumes does chunks again that were under way.
+    #[default]
+    Steps,
+    /// When no chunk of the work is under way: workers wait until servers have begun it (rule K7).
+    Chunks,
+}
+
 /// A checkpoint of another job, or of an earlier run.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Load {
@@ -191,6 +204,9 @@ pub struct Load {
     pub directory: String,
     /// Its number.
     pub number: u64,
+    /// The number of the first checkpoint of this job, if it resumes the one of that checkpoint: above all in that directory, which it may go
+    /// on in (rule K8).
+    pub resumes_with: Option<u64>,
 }
 
 impl Durability {
@@ -198,6 +214,7 @@ impl Durability {
     pub const NONE: Self = Self {
         log: false,
         checkpoint_every: None,
+        checkpoint_at: CheckpointAt::Steps,
         log_bytes_max: 4 << 30,
         keep: 2,
         increments: 0,
@@ -208,6 +225,11 @@ impl Durability {
     /// Returns true if servers need a disk.
     pub fn needs_disk(&self) -> bool {
         self.log || self.checkpoint_every.is_some() || self.load.is_some()
+    }
+
+    /// Returns the number of the checkpoint that a shard with a disk begins with: without it, it could not be started again.
+    pub fn first_checkpoint(&self) -> u64 {
+        self.load.as_ref().and_then(|load| load.resumes_with).unwrap_or(1)
     }
 }
 
@@ -420,6 +442,11 @@ impl Cluster {
     pub(crate) fn admits(&self, caller: Peer, callee: Peer, pass: Pass) -> bool {
         let expected = self.secret.as_ref().map(|secret| secret.of_member(caller).pass(callee));
         expected.is_none_or(|expected| expected == pass) || is_enabled(Mutant::PassIgnored)
+    }
+
+    /// The phase of the work that the job begins with; 0 without work.
+    pub(crate) fn first_phase(&self) -> u64 {
+        self.work.as_ref().map_or(0, |work| work.done.phase)
     }
 
     /// The number before that of the first view, whose lower 16 bits are in packets.

@@ -90,8 +90,8 @@ pub use authentication::{Pass, PathTags, Secret, TagKind};
 pub use bulk::Bulk;
 pub use client::{ClientError, Parameters, PullId, Pulled, Tick, TrainingNote};
 pub use cluster::{
-    ArithmeticMode, Cluster, ColdPath, Durability, HotPath, Load, Ownership, PACKETS_IN_FLIGHT_MAX, Peer,
-    RETURN_MAX, View, packets_in_flight,
+    ArithmeticMode, CheckpointAt, Cluster, ColdPath, Durability, HotPath, Load, Ownership,
+    PACKETS_IN_FLIGHT_MAX, Peer, RETURN_MAX, View, packets_in_flight,
 };
 pub use controller::{
     Controller, ControllerCommand, ControllerEvent, HEARTBEAT_TIMEOUT, HealthLimits, Outcome,
@@ -131,7 +131,7 @@ pub use time::Instant;
 pub use transport::flow::FLOW_PACKETS_MAX;
 pub use transport::probes::{is_length_probe, packet_header_bytes};
 pub use values::{UnknownFormat, ValueFormat, Values};
-pub use work::{LeaseRequest, Work, WorkRecord};
+pub use work::{LeaseRequest, Position, Work, WorkDone, WorkRecord};
 pub use worker::{AssignedRows, Level, PathChange, Worker, WorkerCommand, WorkerEvent};
 
 #[cfg(test)]

@@ -12,6 +12,7 @@ use crate::role::{Action, Callee, Link, LinkEvent};
 use crate::shared::Shared;
 use crate::statistics::Statistics;
 use crate::time::Instant;
+use crate::work::WorkDone;
 
 /// Interval of the reports of a server or worker to the controller. Switches are asked, and more often (rule M4).
 pub const HEARTBEAT_INTERVAL: Duration = Duration::from_millis(500);
@@ -48,6 +49,7 @@ pub(crate) enum MembershipEvent {
         chunks: Vec<u32>,
         clock: u64,
     },
+    WorkDone(WorkDone),
     Checkpoint {
         number: u64,
     },
@@ -301,6 +303,7 @@ impl Membership {
             Message::Leased { phase, chunks, clock } => {
                 Some(MembershipEvent::Leased { phase, chunks, clock })
             }
+            Message::WorkDone(done) => Some(MembershipEvent::WorkDone(*done)),
             Message::Checkpoint { number } => Some(MembershipEvent::Checkpoint { number }),
             Message::Restoring(Restoring { server, .. }) => Some(MembershipEvent::Restoring { server }),
             Message::Finish => {

@@ -19,10 +19,10 @@ use crate::keys::Keys;
 use crate::shared::Shared;
 use crate::statistics::Statistics;
 use crate::values::Values;
-use crate::work::LeaseRequest;
+use crate::work::{LeaseRequest, WorkDone};
 
 /// The version of the messages. Members of a cluster must have the same: the format is not self-describing.
-pub const VERSION: u16 = 17;
+pub const VERSION: u16 = 18;
 
 /// No message takes more bytes: a longer one is not read.
 pub const MESSAGE_BYTES_MAX: usize = 256 << 20;
@@ -181,9 +181,16 @@ pub enum Message {
     },
     /// From the controller: every worker has reported; send a last heartbeat and stop.
     Finish,
+    /// From the controller to a server: checkpoints from now on have this (rule K7).
+    WorkDone(Box<WorkDone>),
     /// From the controller to a server: write a checkpoint.
     Checkpoint {
         /// Its number, the same at all servers.
+        number: u64,
+    },
+    /// From that server: it has everything until now, and nothing that comes.
+    CheckpointBegun {
+        /// Its number.
         number: u64,
     },
     /// From that server: it is there, or it failed.

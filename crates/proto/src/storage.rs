@@ -5,11 +5,14 @@
 
 use libra_store::{RowBlock, TableSpec};
 
+use crate::work::Position;
+
 /// A request of a server to its disk. Requests of the log are to be done in order, and so are those of a checkpoint; a log
 /// must not wait for a checkpoint.
 #[derive(Debug, Clone, PartialEq)]
 pub enum StorageRequest {
-    /// Make a place for this shard, which nothing is in yet. Comes first, and is answered if it cannot be done.
+    /// Make a place for this shard, which nothing is in yet, or what an earlier run of the job has left. Comes first, and is answered if it
+    /// cannot be done.
     Create {
         /// The job.
         job: u16,
@@ -17,6 +20,8 @@ pub enum StorageRequest {
         shard: u16,
         /// True if there will be a log.
         log: bool,
+        /// True if the job resumes one whose shard may be there.
+        resumes: bool,
     },
     /// Read the rows of a whole checkpoint, of however many shards: answered by [`StorageEvent::Loaded`] for some rows, or by
     /// [`StorageEvent::LoadEnded`].
@@ -29,6 +34,8 @@ pub enum StorageRequest {
         seed: u64,
         /// The tables of the job, which must be those of the checkpoint.
         tables: Vec<TableSpec>,
+        /// True if the states of its shards are wanted, too.
+        states: bool,
     },
     /// Send the next rows of that checkpoint: those before are in the store.
     LoadNext,
@@ -81,6 +88,8 @@ pub struct CheckpointHead {
     pub shards: u16,
     /// The tables of the job, and how many steps each has made in this shard.
     pub tables: Vec<(TableSpec, u64)>,
+    /// The position of the job; none without work.
+    pub position: Option<Position>,
     /// Number of checkpoints to keep when this one is there.
     pub keep: usize,
 }
@@ -125,5 +134,7 @@ pub enum StorageEvent {
     LoadEnded {
         /// Number of steps of each table.
         steps: Vec<u64>,
+        /// The states of its shards, if they were wanted: as in [`StorageRequest::Finish`].
+        states: Vec<Vec<u8>>,
     },
 }

@@ -4,14 +4,36 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde::{Deserialize, Serialize};
 
-/// The work of a job: phases one after the other, each of which is dealt in chunks to the workers that ask (rules K1 to K6). Roles do
+/// The work of a job: phases one after the other, each of which is dealt in chunks to the workers that ask (rules K1 to K8). Roles do
 /// not know what a chunk is.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Work {
     /// Number of phases.
     pub phases: u64,
     /// Number of chunks of a phase; of phase p, those at position p modulo the length.
     pub chunks: Vec<u32>,
+    /// What was done before, by another run of the job; in a new job nothing.
+    pub done: WorkDone,
+}
+
+/// Part of the work that is done.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct WorkDone {
+    /// The present phase: all before are done.
+    pub phase: u64,
+    /// The records of workers, with their numbers. Workers of several runs can have the same.
+    pub records: Vec<(u16, WorkRecord)>,
+    /// Chunks that were dealt again, or are to be, though rows have pushes of them.
+    pub repeated: u64,
+}
+
+/// Position of a job, as a checkpoint has it: another job can resume there.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Position {
+    /// The front end's own part: [`Cluster::task`](crate::Cluster::task).
+    pub task: String,
+    /// The work, with what is done of it.
+    pub work: Work,
 }
 
 /// Most chunks of a phase: a controller keeps a list of those that are not done.
@@ -21,11 +43,22 @@ impl Work {
     /// Checks that a controller can deal it.
     pub(crate) fn check(&self) -> Result<(), String> {
         let is_sound = |chunks: &u32| (1..=CHUNKS_MAX).contains(chunks);
-        match self.chunks.iter().find(|chunks| !is_sound(chunks)) {
-            Some(chunks) => {
-                Err(format!("a phase of the work has {chunks} chunks, and must have 1 to {CHUNKS_MAX}"))
+        if let Some(chunks) = self.chunks.iter().find(|chunks| !is_sound(chunks)) {
+            return Err(format!("a phase of the work has {chunks} chunks, and must have 1 to {CHUNKS_MAX}"));
+        }
+        if self.chunks.is_empty() {
+            return Err("the phases of the work have no chunks".to_owned());
+        }
+        let phase = self.done.phase;
+        if phase > self.phases {
+            return Err(format!("phase {phase} of {} is done already", self.phases));
+        }
+        let chunks = self.chunks(phase);
+        let is_known = |record: &WorkRecord| record.done_in(phase).all(|chunk| chunk < chunks);
+        match self.done.records.iter().find(|(_, record)| !is_known(record)) {
+            Some((worker, _)) => {
+                Err(format!("worker {worker} has done chunks that phase {phase} does not have"))
             }
-            None if self.chunks.is_empty() => Err("the phases of the work have no chunks".to_owned()),
             None => Ok(()),
         }
     }
@@ -70,7 +103,7 @@ impl WorkRecord {
     }
 
     /// Returns the chunks of a phase that are done.
-    pub(crate) fn done_in(&self, phase: u64) -> impl Iterator<Item = u32> {
+    pub fn done_in(&self, phase: u64) -> impl Iterator<Item = u32> {
         self.done.iter().copied().filter(move |_| self.phase == phase)
     }
 }
@@ -97,16 +130,23 @@ mod tests {
 
     #[test]
     fn phases_take_turns() {
-        let work = Work { phases: 5, chunks: vec![8, 3] };
+        let work = Work { phases: 5, chunks: vec![8, 3], ..Work::default() };
         assert_eq!((0..7).map(|phase| work.chunks(phase)).collect::<Vec<_>>(), [8, 3, 8, 3, 8, 0, 0]);
     }
 
     // rule K1
     #[test]
     fn work_that_cannot_be_dealt_is_refused() {
-        let check = |chunks: &[u32]| Work { phases: u64::MAX, chunks: chunks.to_vec() }.check();
+        let of = |chunks: &[u32]| Work { phases: 9, chunks: chunks.to_vec(), ..Work::default() };
+        let check = |chunks: &[u32]| of(chunks).check();
         assert_eq!((check(&[1, 1 << 20]), check(&[]).is_err()), (Ok(()), true));
         assert!(check(&[3, 0]).is_err() && check(&[(1 << 20) + 1]).is_err());
+        let done = |phase, chunk| {
+            let records = vec![(0, record(phase, &[chunk], ""))];
+            Work { done: WorkDone { phase, records, repeated: 0 }, ..of(&[5]) }.check()
+        };
+        assert_eq!((done(8, 4), done(9, 5).is_err(), done(8, 5).is_err()), (Ok(()), true, true));
+        assert!(done(10, 0).is_err());
     }
 
     // rule K3

@@ -56,6 +56,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         covers: RecordNumber::NONE,
         steps: [].into(),
         tables: vec![table],
+        position: None,
     };
     let numbers = vec![0.5f32; width * block];
     let (start, mut longest) = (Instant::now(), 0.0f64);

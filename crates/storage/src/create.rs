@@ -25,7 +25,8 @@ pub enum CreateError {
     Log(#[from] OpenError),
 }
 
-/// Makes a place for a shard on a disk: for its log, if it has one, and its checkpoints. It takes some milliseconds.
+/// Makes a place for a shard on a disk: for its log, if it has one, and its checkpoints. It takes some milliseconds. One of a job that resumes
+/// goes on behind the checkpoints of the run before; the log of that is removed, as it begins after one of them.
 ///
 /// # Errors
 /// See [`CreateError`]. Files that were there stay as they were.
@@ -34,10 +35,15 @@ pub fn create<D: Disk + Clone>(
     job: u16,
     shard: u16,
     with_log: bool,
+    resumes: bool,
 ) -> Result<(Option<ShardLog<D>>, ShardCheckpoints<D>), CreateError> {
-    let is_of_a_shard = |name: &str| name.starts_with("checkpoint-") || name.starts_with("log-");
-    if let Some(taken) = disk.list("")?.into_iter().find(|entry| is_of_a_shard(&entry.name)) {
-        return Err(CreateError::Taken { entry: taken.name });
+    for entry in disk.list("")? {
+        let is_log = entry.name.starts_with("log-");
+        if is_log && resumes {
+            disk.remove(&entry.name)?;
+        } else if is_log || entry.name.starts_with("checkpoint-") && !resumes {
+            return Err(CreateError::Taken { entry: entry.name });
+        }
     }
     let log = with_log.then(|| ShardLog::begin(disk.clone(), job, shard)).transpose()?;
     Ok((log, ShardCheckpoints::new(disk)))

@@ -55,6 +55,7 @@
 //! let item = TableInfo { name: "item".into(), keys: 0..100, width: 2, state: 1, rule: "adagrad".into() };
 //! let description = Description {
 //!     number: 1, job: 1, seed: 42, shards: 1, shard: 0, covers, steps: [].into(), tables: vec![item],
+//!     position: None,
 //! };
 //! let mut writer = checkpoints.begin(description, None, PartSettings::default())?;
 //! writer.write_rows(0, &[7, 3], &[0.1, 0.2, 0.3, 0.4], &[1.0, 2.0])?;
@@ -100,7 +101,7 @@ mod shard_checkpoints;
 mod shard_log;
 
 pub use create::{CreateError, create};
-pub use load::{LoadError, load};
+pub use load::{LoadError, Loaded, load};
 pub use place::{Found, PlaceError, find, note_address, shard_directory, shard_in};
 pub use reading::{Reading, restoring};
 pub use restore::{Recovered, RestoreFailure, restore};

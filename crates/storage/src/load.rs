@@ -55,8 +55,17 @@ pub enum LoadError {
     },
 }
 
+/// What a checkpoint has beside rows.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Loaded {
+    /// Number of steps of each table.
+    pub steps: Vec<u64>,
+    /// The states of its shards.
+    pub states: Vec<Vec<u8>>,
+}
+
 /// Reads checkpoint `number` in a data directory, and gives `take` the rows of all its shards, as rows of these tables of a job.
-/// Returns the number of steps of each; `None` if `take` wanted no more.
+/// Returns what it has besides; `None` if `take` wanted no more.
 ///
 /// # Errors
 /// See [`LoadError`].
@@ -66,8 +75,8 @@ pub fn load(
     seed: u64,
     tables: &[TableSpec],
     mut take: impl FnMut(RowBlock) -> ControlFlow<()>,
-) -> Result<Option<Vec<u64>>, LoadError> {
-    let mut steps = vec![0; tables.len()];
+) -> Result<Option<Loaded>, LoadError> {
+    let (mut steps, mut states) = (vec![0; tables.len()], Vec::new());
     let (mut shard, mut shards) = (0, 1);
     while shard < shards {
         let directory = shard_directory(data, shard);
@@ -84,6 +93,7 @@ pub fn load(
             steps[table] = steps[table].max(description.steps.get(&spec.name).copied().unwrap_or(0));
         }
         shards = u16::try_from(description.shards).unwrap_or(u16::MAX);
+        states.push(checkpoint.state().to_vec());
         let mut blocks = checkpoint.blocks(ROWS);
         while let Some(block) = blocks.next_block().map_err(fail)? {
             let mut rows = rows_of(block);
@@ -94,7 +104,7 @@ pub fn load(
         }
         shard += 1;
     }
-    Ok(Some(steps))
+    Ok(Some(Loaded { steps, states }))
 }
 
 /// Returns the positions of the tables of a checkpoint among those of the job.

@@ -102,7 +102,8 @@ fn failed(number: u64, error: &WriteError) -> StorageEvent {
 }
 
 fn description(head: CheckpointHead) -> Description {
-    let CheckpointHead { number, covers, job, seed, shard, shards, tables, .. } = head;
+    let CheckpointHead { number, covers, job, seed, shard, shards, tables, position, .. } = head;
+    let position = position.map(|position| serde_json::to_value(position).expect("it is texts and numbers"));
     Description {
         number,
         job: job.into(),
@@ -112,6 +113,7 @@ fn description(head: CheckpointHead) -> Description {
         covers: RecordNumber(covers),
         steps: tables.iter().map(|(table, steps)| (table.name.clone(), *steps)).collect::<BTreeMap<_, _>>(),
         tables: tables.iter().map(|(table, _)| info(table)).collect(),
+        position,
     }
 }
 

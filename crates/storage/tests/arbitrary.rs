@@ -43,6 +43,7 @@ fn checkpoints() -> (Checkpoints<SimulatedDisk>, String) {
         covers: RecordNumber(5),
         steps: [("a".into(), 7)].into(),
         tables: vec![table],
+        position: None,
     };
     let mut writer = checkpoints.begin(description, None, PartSettings::default()).unwrap();
     writer.write_rows(0, &[1, 2], &[1.0; 4], &[1.0; 2]).unwrap();

@@ -26,6 +26,7 @@ fn description(number: u64) -> Description {
         covers: RecordNumber(number),
         steps: [].into(),
         tables: vec![table],
+        position: None,
     }
 }
 

@@ -46,7 +46,19 @@ fn store(shard: u16, shards: u16) -> Store {
 fn checkpoint(data: &Path, store: &mut Store, (shard, shards): (u16, u16), number: u64, base: Option<u64>) {
     let mut keeper = ShardCheckpoints::new(RealDisk::open(shard_directory(data, shard)).unwrap());
     let tables = store.tables().to_vec().into_iter().zip([7, 9]).collect();
-    let head = CheckpointHead { number, base, covers: 0, job: 1, seed: SEED, shard, shards, tables, keep: 3 };
+    let position = None;
+    let head = CheckpointHead {
+        number,
+        base,
+        covers: 0,
+        job: 1,
+        seed: SEED,
+        shard,
+        shards,
+        tables,
+        position,
+        keep: 3,
+    };
     assert_eq!(keeper.handle(StorageRequest::Begin(Box::new(head))), None);
     store.begin_snapshot(if base.is_some() { Extent::Changed } else { Extent::Full });
     while let Some(rows) = store.read_snapshot(100) {
@@ -105,7 +117,8 @@ fn one_two_three_and_five_shards_load_the_same_rows() {
                 }
                 ControlFlow::Continue(())
             });
-            assert_eq!(steps.unwrap(), Some(vec![7, 9]));
+            let loaded = steps.unwrap().unwrap();
+            assert_eq!((loaded.steps, loaded.states), (vec![7, 9], vec![vec![1, 2, 3]; 2]));
             found.extend(rows(&own));
         }
         assert!(found == expected, "with {shards} shards: {} rows of {}", found.len(), expected.len());

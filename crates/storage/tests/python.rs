@@ -107,6 +107,7 @@ fn python_reads_the_same_bits() {
             covers: RecordNumber::NONE,
             steps: [("pushes".into(), 17)].into(),
             tables: tables.clone(),
+            position: None,
         };
         let parts = PartSettings { rows_max: 16, ..PartSettings::default() };
         let mut writer = checkpoints.begin(description, (checkpoint == 2).then_some(1), parts).unwrap();

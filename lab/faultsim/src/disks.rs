@@ -105,8 +105,8 @@ impl ServerStorage {
     /// Does at once what it can; `Err` if the thread of the log must.
     fn carry_out(&mut self, request: StorageRequest) -> Result<Option<StorageEvent>, ForLog> {
         match request {
-            StorageRequest::Create { job, shard, log } => {
-                match create(self.disk.clone(), job, shard, log) {
+            StorageRequest::Create { job, shard, log, resumes } => {
+                match create(self.disk.clone(), job, shard, log, resumes) {
                     Ok((log, checkpoints)) => (self.log, self.checkpoints) = (log, Some(checkpoints)),
                     Err(error) => return Ok(Some(StorageEvent::Failed { reason: error.to_string() })),
                 }

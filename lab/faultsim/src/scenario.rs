@@ -10,7 +10,9 @@ mod work;
 use core::time::Duration;
 
 use libra_dataplane::packet_bytes;
-use libra_proto::{ArithmeticMode, Cluster, Controller, Durability, HotPath, Secret, Sizes, TagKind, Work};
+use libra_proto::{
+    ArithmeticMode, CheckpointAt, Cluster, Controller, Durability, HotPath, Secret, Sizes, TagKind, Work,
+};
 
 pub use self::fault::{CutOff, Fault, Side, Target};
 use self::fault::{SEVERE_KINDS, draw_faults, draw_severe_fault};
@@ -521,6 +523,7 @@ fn draw_durability(random: &mut Random) -> Durability {
     Durability {
         log: random.chance(0.85),
         checkpoint_every: Some(every),
+        checkpoint_at: *random.pick(&[CheckpointAt::Steps, CheckpointAt::Chunks]),
         log_bytes_max: *random.pick(&[10_000, 1 << 30]),
         keep: random.small(1..=3),
         increments: *random.pick(&[0, 0, 1, 4]),

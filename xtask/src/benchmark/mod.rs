@@ -1,8 +1,9 @@
-//! Whole training jobs, timed: over workers, batch sizes, with and without the switch; and over rates of packet loss.
+//! Whole training jobs, timed: over workers, batch sizes, with and without the switch; over rates of packet loss; and with a slow worker.
 //!
 //! Runs of one setting are spread over the whole time, so that a busy minute of the machine does not hit one setting alone.
 
 mod loss;
+mod stragglers;
 
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
@@ -26,6 +27,8 @@ enum Figure {
     Throughput,
     /// Training time over rates of packet loss, as the paper's evaluation has it
     Loss,
+    /// Training time with one slow worker of four
+    Stragglers,
 }
 
 /// Parameters of a measurement.
@@ -98,6 +101,7 @@ pub(crate) fn run(options: &Options) -> Result<Outcome> {
     let (raw, summary) = match options.figure {
         Figure::Throughput => throughput(options, &folder)?,
         Figure::Loss => loss::measure(options, &folder)?,
+        Figure::Stragglers => stragglers::measure(options, &folder)?,
     };
     println!("{summary}");
     for (name, text) in [("raw.csv", &raw), ("summary.md", &summary)] {

@@ -10,6 +10,7 @@ use serde_json::{Value, json};
 use super::{Output, bytes};
 use libra_launch::job_directory::{JobCheckpoint, JobDirectory, PartState};
 use libra_launch::report::group;
+use libra_launch::resume::{describe, position};
 
 /// Shows what is in a checkpoint: tables, steps, files; or one row of it
 ///
@@ -101,6 +102,9 @@ fn print(checkpoint: &JobCheckpoint, output: &Output) {
         "checkpoint {} of job {}, seed {}: {kind}",
         checkpoint.number, first.job, first.seed
     ));
+    if let Ok(position) = position(checkpoint) {
+        output.print(&format!("position: {}", describe(&position.work)));
+    }
     let tables = first.tables.iter().enumerate().map(|(position, info)| {
         let sums = checkpoint.manifests().map(|manifest| rows_of(manifest, position));
         let (rows, removed) = sums.fold((0, 0), |sums, (rows, removed)| (sums.0 + rows, sums.1 + removed));

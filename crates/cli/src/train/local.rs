@@ -118,8 +118,8 @@ impl Local<'_> {
 fn not_started(error: StartError) -> Error {
     match error {
         StartError::Unfinished { found } => anyhow!(
-            "--state-dir: the job of {found} was not done, and its cluster is gone; to begin with its rows, \
-             take another directory and --restore-from this one"
+            "--state-dir: the job of {found} was not done, and its cluster is gone; to go on with it, --resume this directory; \
+             to begin with its rows alone, take another one and --restore-from this"
         ),
         // Its exit code follows from the kind of it.
         StartError::Node(error) => error.into(),

@@ -54,6 +54,7 @@ impl Job {
             covers: RecordNumber(number),
             steps: [("user".into(), 10 * number)].into(),
             tables: vec![table("user", 0..ROWS, 2, 1), table("item", ROWS..2 * ROWS, 1, 0)],
+            position: None,
         };
         let disk = open(self.shard(shard));
         let mut writer = Checkpoints::new(disk).begin(description, base, PartSettings::default()).unwrap();
@@ -452,4 +453,13 @@ fn a_directory_without_checkpoints_is_refused() {
     job.log(0, 1);
     job.refused("inspect", &[], &["no checkpoint", "there is none"]);
     assert_refused(&["checkpoint", "inspect", "x", "seven"], 2, &["seven"]);
+}
+
+#[test]
+fn a_checkpoint_without_a_position_is_not_resumed() {
+    let job = Job::new(1);
+    job.write_part(0, 3, None, 0..ROWS);
+    let path = job.path();
+    let refused = ["train", "--quiet", "--resume", path.to_str().unwrap()];
+    assert_refused(&refused, 1, &["--resume", "checkpoint 3 has no position in the data", "--restore-from"]);
 }

@@ -17,7 +17,7 @@ fn train<'a>(data: &'a str, state: &'a str, more: &[&'a str]) -> Vec<&'a str> {
 }
 
 /// The files of a whole checkpoint, exported to `to`, by name.
-fn export(state: &str, number: &str, to: &Path) -> BTreeMap<String, Vec<u8>> {
+pub(crate) fn export(state: &str, number: &str, to: &Path) -> BTreeMap<String, Vec<u8>> {
     let output = run(&["checkpoint", "export", state, number, "--to", to.to_str().unwrap(), "--quiet"]);
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     let files = fs::read_dir(to).unwrap().map(|entry| entry.unwrap().path());

@@ -19,6 +19,7 @@ mod output;
 #[allow(dead_code, reason = "some of it is only for the laboratory")]
 mod process;
 mod refusals;
+mod resume;
 mod security;
 #[allow(dead_code, reason = "some of it is only for the tests of the crate")]
 #[path = "../../../data/tests/sets/server.rs"]

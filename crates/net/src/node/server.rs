@@ -31,6 +31,7 @@ pub struct ServerNode {
     address: SocketAddr,
     options: NodeOptions,
     data: Option<PathBuf>,
+    resumes: bool,
     found: Vec<Found>,
     row_files: Option<RowFiles>,
     shards: u16,
@@ -47,6 +48,7 @@ impl ServerNode {
             address,
             options,
             data: None,
+            resumes: false,
             found: Vec::new(),
             row_files: None,
             shards: 1,
@@ -77,6 +79,17 @@ impl ServerNode {
         let node = Self { data: Some(data), found, row_files, ..node };
         node.note_address().map_err(NodeError::io("cannot note the address in the data directory"))?;
         Ok(node)
+    }
+
+    /// The same, with a data directory, for a job that resumes: shards of the run before may be in it, and those of this one have their checkpoints behind them.
+    pub fn bind_resuming(
+        options: NodeOptions,
+        data: PathBuf,
+        memory_limit: Option<u64>,
+    ) -> Result<Self, NodeError> {
+        let row_files = memory_limit.map(|bytes| RowFiles::new(&data, bytes)).transpose();
+        let row_files = row_files.map_err(PlaceError::Rows)?;
+        Ok(Self { data: Some(data), resumes: true, row_files, ..Self::bind(options, None)? })
     }
 
     /// Notes the address in the directories of the shards that it goes on with: so they are known as those of one process.
@@ -125,7 +138,7 @@ impl ServerNode {
     pub fn run(self, on_event: impl FnMut(&ServerEvent) + Send + 'static) -> Result<Statistics, NodeError> {
         let shards = self.shards();
         let address = self.options.known_as(self.address);
-        let Self { runtime, listener, options, data, found, row_files, .. } = self;
+        let Self { runtime, listener, options, data, resumes, found, row_files, .. } = self;
         let mut found = found.into_iter();
         let mut shard = || -> Result<Shard, NodeError> {
             let found = found.next();
@@ -137,6 +150,7 @@ impl ServerNode {
                 options: options.clone(),
                 address,
                 data: data.clone(),
+                resumes,
                 found,
                 memory_limit,
                 of_process: shards,
@@ -216,6 +230,7 @@ struct Shard {
     options: NodeOptions,
     address: SocketAddr,
     data: Option<PathBuf>,
+    resumes: bool,
     found: Option<Found>,
     memory_limit: Option<MemoryLimit>,
     /// Shards of its process.
@@ -230,10 +245,10 @@ impl Shard {
         links: Links,
         mut on_event: impl FnMut(&ServerEvent),
     ) -> Result<Statistics, NodeError> {
-        let Self { options, address, data, found, memory_limit, of_process } = self;
+        let Self { options, address, data, resumes, found, memory_limit, of_process } = self;
         let (inbox, commands) = mpsc::unbounded_channel();
         let has_disk = data.is_some();
-        let mut storage = Storage::new(data, address, inbox.clone());
+        let mut storage = Storage::new(data, resumes, address, inbox.clone());
         let role = match found {
             Some(Found { recovered, disk }) => {
                 let started = storage.go_on(disk, recovered.log);

@@ -47,7 +47,7 @@ impl Controller {
             view: View { servers: Self::unknown_servers(sizes), ..View::default() },
             ..job
         };
-        (self.sizes, self.cluster) = (sizes, cluster);
+        (self.sizes, self.barrier, self.cluster) = (sizes, cluster.first_phase(), cluster);
         for (link, join) in held {
             self.handle_join(now, link, &join);
         }

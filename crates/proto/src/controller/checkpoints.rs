@@ -1,18 +1,16 @@
-//! When servers write checkpoints: all at the same time, under the same number.
+//! When servers write checkpoints: all at the same time, under the same number, with the position of the work.
 
 use core::time::Duration;
 use std::collections::BTreeSet;
 
 use super::{Controller, ControllerEvent, Phase};
-use crate::cluster::Peer;
+use crate::cluster::{CheckpointAt, Peer};
 use crate::message::{Kind, Message};
 use crate::statistics::Statistics;
 use crate::time::Instant;
 
 /// Pause before the next attempt if not every server can be reached just now.
 const RETRY_PAUSE: Duration = Duration::from_secs(1);
-/// Servers write this one by themselves, before they serve.
-const FIRST: u64 = 1;
 
 /// The checkpoints of a job.
 #[derive(Debug, Clone, Default)]
@@ -21,6 +19,8 @@ pub(super) struct Checkpoints {
     pub(super) next_at: Option<Instant>,
     /// The newest that was asked for.
     newest: u64,
+    /// One is due that no chunk may be open in: no lease is given until servers have begun it (rule K7).
+    closes_leases: bool,
     under_way: Option<UnderWay>,
 }
 
@@ -29,6 +29,8 @@ pub(super) struct Checkpoints {
 struct UnderWay {
     number: u64,
     began: Instant,
+    /// Servers that have not begun it.
+    unbegun: BTreeSet<Peer>,
     /// Servers that have not answered.
     awaited: BTreeSet<Peer>,
     /// Reason of the failure, from the first server that reported one.
@@ -53,18 +55,62 @@ impl Controller {
             self.checkpoints.next_at = Some(now + RETRY_PAUSE);
             return;
         }
+        if self.cluster.durability.checkpoint_at == CheckpointAt::Chunks && self.cluster.work.is_some() {
+            self.checkpoints.closes_leases = true;
+            if self.has_leases() {
+                self.checkpoints.next_at = None;
+                return;
+            }
+        }
         let newest = self.of_kind(Kind::Server).filter_map(|(_, member)| match member.statistics {
             // No honest server has come near the end of the numbers.
             Some(Statistics::Server(counts)) if counts.checkpoint >> 63 == 0 => Some(counts.checkpoint),
             _ => None,
         });
-        let number = newest.max().unwrap_or(0).max(self.checkpoints.newest).max(FIRST) + 1;
+        let first = self.cluster.durability.first_checkpoint();
+        let number = newest.max().unwrap_or(0).max(self.checkpoints.newest).max(first) + 1;
         let awaited: BTreeSet<Peer> = self.of_kind(Kind::Server).map(|(peer, _)| peer).collect();
+        self.send_work_done();
         for peer in &awaited {
             self.send(*peer, Message::Checkpoint { number });
         }
         self.checkpoints.newest = number;
-        self.checkpoints.under_way = Some(UnderWay { number, began: now, awaited, failure: None });
+        let unbegun = awaited.clone();
+        self.checkpoints.under_way = Some(UnderWay { number, began: now, unbegun, awaited, failure: None });
+    }
+
+    /// Sends the servers what is done of the work: checkpoints from now on have it (rule K7).
+    pub(super) fn send_work_done(&mut self) {
+        let Some(done) = self.work_done() else { return };
+        let message = Message::WorkDone(Box::new(done));
+        let servers: Vec<Peer> = self.of_kind(Kind::Server).map(|(peer, _)| peer).collect();
+        servers.into_iter().for_each(|peer| self.send(peer, message.clone()));
+    }
+
+    /// Returns true if no lease may be given, as a checkpoint is due without open chunks. It begins when the last one is done.
+    pub(super) fn are_leases_closed(&mut self) -> bool {
+        let closed = self.checkpoints.closes_leases;
+        if closed && self.checkpoints.under_way.is_none() && !self.has_leases() {
+            self.checkpoints.next_at = Some(self.looked_at);
+        }
+        closed
+    }
+
+    /// A server has begun a checkpoint: what is pushed from now on is not in it.
+    pub(super) fn handle_checkpoint_begun(&mut self, peer: Peer, number: u64) {
+        let Some(open) = self.checkpoints.under_way.as_mut().filter(|open| open.number == number) else {
+            return;
+        };
+        open.unbegun.remove(&peer);
+        if open.unbegun.is_empty() {
+            self.open_leases();
+        }
+    }
+
+    fn open_leases(&mut self) {
+        if core::mem::take(&mut self.checkpoints.closes_leases) {
+            self.deal();
+        }
     }
 
     /// A server has written its part of a checkpoint, or has not.
@@ -79,8 +125,13 @@ impl Controller {
             return;
         };
         under_way.awaited.remove(&peer);
+        under_way.unbegun.remove(&peer);
+        let is_begun = under_way.unbegun.is_empty();
         if let Some(reason) = failure {
             under_way.failure.get_or_insert_with(|| format!("{peer}: {reason}"));
+        }
+        if is_begun {
+            self.open_leases();
         }
         let Some(UnderWay { number, began, failure, .. }) =
             self.checkpoints.under_way.take_if(|open| open.awaited.is_empty())

@@ -1,4 +1,4 @@
-//! Leases: the work of a job is dealt in chunks to the workers that ask, and comes back when they are gone (rules K1 to K6).
+//! Leases: the work of a job is dealt in chunks to the workers that ask, and comes back when they are gone (rules K1 to K8).
 
 use std::collections::BTreeSet;
 
@@ -9,7 +9,7 @@ use super::members::Member;
 use crate::cluster::Peer;
 use crate::message::{Kind, Message};
 use crate::status::WorkStatus;
-use crate::work::{LeaseRequest, Work, WorkRecord};
+use crate::work::{LeaseRequest, WorkDone, WorkRecord};
 
 /// Leases that a worker may have at a time.
 const LEASES_MAX: u16 = 64;
@@ -71,30 +71,36 @@ impl Controller {
     }
 
     /// Begins a phase: done is what workers have done of it that are known, held what they tell a controller that takes over.
-    fn begin_phase(&mut self, work: &Work) {
+    fn begin_phase(&mut self) {
         let phase = self.barrier;
+        let Some(work) = &mut self.cluster.work else { return };
         let mut free: BTreeSet<u32> = (0..work.chunks(phase)).collect();
-        let finished = &mut self.cluster.view.finished;
-        finished.values_mut().for_each(|record| record.enter(phase));
-        let present = || self.members.values().map(|member| &member.leases.record);
-        for chunk in finished.values().chain(present()).flat_map(|record| record.done_in(phase)) {
+        let before = work.done.records.iter_mut().map(|(_, record)| record);
+        let gone = before.chain(self.cluster.view.finished.values_mut());
+        let gone = gone.map(|record| {
+            record.enter(phase);
+            &*record
+        });
+        let present = self.members.values().map(|member| &member.leases.record);
+        for chunk in gone.chain(present).flat_map(|record| record.done_in(phase)) {
             free.remove(&chunk);
         }
         let left = free.len();
         for WorkerLeases { held, record, .. } in self.members.values_mut().map(|member| &mut member.leases) {
             held.retain(|chunk| record.phase == phase && free.remove(chunk));
         }
-        self.leases = Leases { phase: Some(phase), free, left, repeated: self.leases.repeated };
+        let repeated = if self.leases.phase.is_none() { work.done.repeated } else { self.leases.repeated };
+        self.leases = Leases { phase: Some(phase), free, left, repeated };
     }
 
     /// Goes on to the next phase if all chunks of one are done, and deals what is free to the workers that want it (rules K2, K4).
     pub(super) fn deal(&mut self) {
-        let Some(work) = self.cluster.work.clone() else { return };
+        let Some(phases) = self.cluster.work.as_ref().map(|work| work.phases) else { return };
         if !self.may_pass_without_the_lost() {
             return;
         }
         if self.leases.phase != Some(self.barrier) {
-            self.begin_phase(&work);
+            self.begin_phase();
         }
         // Until a worker has told what it holds, the same could be dealt to another.
         let is_unknown = |member: &Member| member.leases.is_unknown && !member.has_reported;
@@ -104,13 +110,14 @@ impl Controller {
             return;
         }
         let mut told: BTreeSet<Peer> = BTreeSet::new();
-        while self.leases.left == 0 && self.barrier < work.phases {
+        while self.leases.left == 0 && self.barrier < phases {
             self.barrier += 1;
-            self.begin_phase(&work);
+            self.begin_phase();
             told.extend(self.of_kind(Kind::Worker).map(|(peer, _)| peer));
         }
         // One for each before the second for any.
         let most = self.of_kind(Kind::Worker).map(|(_, member)| member.leases.wanted).max().unwrap_or(0);
+        let most = if self.are_leases_closed() { 0 } else { most };
         for round in 1..=most {
             let wants = |member: &Member| {
                 let WorkerLeases { held, wanted, .. } = &member.leases;
@@ -189,9 +196,23 @@ impl Controller {
         if self.step > super::Step::Servers { Recorded::Yes } else { Recorded::OnItsWay }
     }
 
-    /// Returns the number of chunks that were dealt again, as a worker was lost that may have done a part.
+    /// Returns the number of chunks that were dealt again, though rows may have a part of them.
     pub(super) fn repeated_chunks(&self) -> u64 {
         self.leases.repeated
+    }
+
+    /// Returns true if a worker has a lease.
+    pub(super) fn has_leases(&self) -> bool {
+        self.members.values().any(|member| !member.leases.held.is_empty())
+    }
+
+    /// Returns what is done of the work, for a checkpoint: what is held now is done again by a job that resumes there (rule K7).
+    pub(super) fn work_done(&self) -> Option<WorkDone> {
+        let work = self.cluster.work.as_ref()?;
+        let mut repeated =
+            if self.leases.phase.is_none() { work.done.repeated } else { self.leases.repeated };
+        repeated += self.members.values().map(|member| member.leases.held.len() as u64).sum::<u64>();
+        Some(WorkDone { phase: self.barrier, records: self.records(), repeated })
     }
 
     /// Returns the progress of the work.
@@ -215,14 +236,15 @@ impl Controller {
         })
     }
 
-    /// Returns the records of all workers, by their number.
+    /// Returns the records of all workers, those of earlier runs first.
     pub(super) fn records(&self) -> Vec<(u16, WorkRecord)> {
         let present = self.of_kind(Kind::Worker).map(|(peer, member)| (peer, member.leases.record.clone()));
         let number =
             |(peer, record)| if let Peer::Worker(worker) = peer { Some((worker, record)) } else { None };
         let mut records = self.cluster.view.finished.clone();
         records.extend(present.filter_map(number));
-        records.into_iter().collect()
+        let before = self.cluster.work.iter().flat_map(|work| work.done.records.iter().cloned());
+        before.chain(records).collect()
     }
 }
 

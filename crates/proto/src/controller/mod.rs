@@ -176,6 +176,7 @@ impl Controller {
     /// Should members of a cluster call that have lost their controller, it takes over theirs instead.
     pub fn new(sizes: Sizes, cluster: Cluster) -> Self {
         let servers = Self::unknown_servers(sizes);
+        let barrier = cluster.first_phase();
         Self {
             sizes,
             cluster: Cluster {
@@ -203,7 +204,7 @@ impl Controller {
             restarted: BTreeMap::new(),
             failure: None,
             is_superseded: false,
-            barrier: 0,
+            barrier,
             leases: Leases::default(),
             clocks_sent: (0, 0),
             retirement: None,
@@ -476,6 +477,7 @@ impl Controller {
                 (member.leaves, member.returns) = (true, returns);
                 self.let_go(now);
             }
+            Message::CheckpointBegun { number } => self.handle_checkpoint_begun(peer, number),
             Message::Checkpointed { number, failure } => {
                 self.handle_checkpointed(now, peer, number, failure.map(brief));
             }

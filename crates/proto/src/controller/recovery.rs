@@ -287,7 +287,7 @@ impl Controller {
         }
         // Perhaps all that were in the phase have left.
         let phases = view.finished.values().map(|record| record.phase);
-        self.barrier = phases.fold(self.barrier, u64::max);
+        self.barrier = phases.fold(self.barrier.max(self.cluster.first_phase()), u64::max);
         self.cluster.view.servers = servers;
         // A member that was given up before is not in the view of the servers, and another may have its place.
         let unknown: Vec<Peer> =

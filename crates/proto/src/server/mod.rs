@@ -218,6 +218,10 @@ impl Server {
                 }
                 self.report_viewed();
             }
+            MembershipEvent::WorkDone(done) => match &mut self.shard {
+                Some(shard) => shard.work_done = done,
+                None => self.dropped += 1,
+            },
             MembershipEvent::Checkpoint { number } => self.begin_checkpoint(now, number),
             MembershipEvent::DrainAsked => {
                 self.events.push_back(ServerEvent::Member(MemberEvent::DrainAsked));

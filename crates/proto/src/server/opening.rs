@@ -13,9 +13,6 @@ use crate::message::{Message, Start};
 use crate::storage::{StorageEvent, StorageRequest};
 use crate::time::Instant;
 
-/// The number of the checkpoint that a shard with a disk begins with: without it, it could not be started again.
-const FIRST_CHECKPOINT: u64 = 1;
-
 /// Phase of a server.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) enum Phase {
@@ -77,15 +74,16 @@ impl Server {
         if !durability.needs_disk() {
             return self.serve();
         }
-        let create = StorageRequest::Create { job, shard: number, log: durability.log };
-        self.request(create);
+        let resumes = durability.load.as_ref().is_some_and(|load| load.resumes_with.is_some());
+        self.request(StorageRequest::Create { job, shard: number, log: durability.log, resumes });
         match durability.load {
             Some(load) => {
                 self.phase = Phase::Loading;
                 let shard = self.shard.as_ref().expect("it was made above");
                 let (seed, tables) = (shard.cluster.seed, shard.cluster.tables.clone());
-                let Load { directory, number } = load;
-                self.request(StorageRequest::Load { directory, number, seed, tables });
+                let Load { directory, number, resumes_with } = load;
+                let states = resumes_with.is_some();
+                self.request(StorageRequest::Load { directory, number, seed, tables, states });
             }
             None => self.store_first(now),
         }
@@ -98,7 +96,10 @@ impl Server {
 
     fn store_first(&mut self, now: Instant) {
         self.phase = Phase::Storing;
-        self.begin_checkpoint(now, FIRST_CHECKPOINT);
+        let shard = self.shard.as_mut().expect("only a server with a shard uses its disk");
+        let number = shard.cluster.durability.first_checkpoint();
+        let begun = shard.begin_checkpoint(now, number, Occasion::Request);
+        debug_assert!(begun, "nothing else is being written");
     }
 
     fn serve(&mut self) {
@@ -133,9 +134,10 @@ impl Server {
             (!shard.begin_checkpoint(now, number, Occasion::Request))
                 .then(|| "another one is being written".to_owned())
         };
-        if failure.is_some() {
-            self.membership.send(Message::Checkpointed { number, failure });
-        }
+        self.membership.send(match failure {
+            Some(_) => Message::Checkpointed { number, failure },
+            None => Message::CheckpointBegun { number },
+        });
     }
 
     /// Handles the result of a request to the disk.
@@ -181,10 +183,11 @@ impl Server {
                 }
             }
             StorageEvent::Loaded(rows) => self.load(rows),
-            StorageEvent::LoadEnded { steps } => {
+            StorageEvent::LoadEnded { steps, states } => {
                 for (table, steps) in steps.into_iter().enumerate().take(shard.store.tables().len()) {
                     shard.store.set_steps(table, steps);
                 }
+                states.iter().for_each(|state| shard.add_admission(state));
                 self.store_first(now);
             }
         }

@@ -72,7 +72,8 @@ impl Restored {
         memory_limit: Option<MemoryLimit>,
     ) -> Result<Self, RestoreError> {
         let state = State::of_bytes(state).map_err(RestoreError::State)?;
-        let State { number, cluster, pushed, regions, steps, statistics, checkpoints, admission } = state;
+        let State { number, cluster, pushed, regions, steps, statistics, checkpoints, admission, work_done } =
+            state;
         if checkpoints.is_last {
             return Err(RestoreError::Done);
         }
@@ -96,6 +97,7 @@ impl Restored {
             (region.committed, region.contents) = (committed, contents);
         }
         (shard.pushed, shard.statistics, shard.checkpoints) = (pushed, statistics, checkpoints);
+        shard.work_done = work_done;
         shard.statistics.checkpoint = checkpoints.newest;
         Ok(Self { shard, newest: covers, durable: u64::MAX, log_bytes: 0, has_rows: false })
     }

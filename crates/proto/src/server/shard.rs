@@ -24,6 +24,7 @@ use crate::message::{Adopted, Answered, Message, RoundContents};
 use crate::region;
 use crate::role::Link;
 use crate::statistics::ServerStatistics;
+use crate::work::WorkDone;
 pub(crate) use assignments::first_bad_state;
 pub(crate) use scans::PAGE_BYTES_MAX;
 use scans::ScannedKeys;
@@ -47,6 +48,8 @@ pub(super) struct Shard {
     /// True if it goes on from a disk, and others may have more of its state than it has.
     pub(super) has_returned: bool,
     pub(super) checkpoints: Checkpoints,
+    /// What is done of the work, as the controller has sent it.
+    pub(super) work_done: WorkDone,
     /// The highest number of a checkpoint that may be on the disk, sound or not: one that failed may be there all the same.
     pub(super) highest_checkpoint: u64,
     /// The checkpoint that is being written.
@@ -134,6 +137,7 @@ impl Shard {
             return Err(format!("there are only {shards} servers"));
         }
         cluster.check()?;
+        let work_done = cluster.work.as_ref().map(|work| work.done.clone()).unwrap_or_default();
         let of = libra_plan::Shard::new(number, shards);
         let store = Store::of_shard(cluster.tables.clone(), cluster.seed, of);
         let mut store = store.map_err(|error| error.to_string())?;
@@ -163,6 +167,7 @@ impl Shard {
             journal,
             has_returned: false,
             checkpoints: Checkpoints::default(),
+            work_done,
             highest_checkpoint: 0,
             snapshot: None,
             forgot_changes: false,

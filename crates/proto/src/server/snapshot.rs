@@ -13,6 +13,7 @@ use crate::message::{RoundContents, VERSION};
 use crate::statistics::ServerStatistics;
 use crate::storage::{CheckpointHead, StorageRequest};
 use crate::time::Instant;
+use crate::work::{Position, Work, WorkDone};
 
 /// Rows that are handed to the disk at once. The push that comes meanwhile waits for so many to be copied.
 const ROWS: usize = 8192;
@@ -37,6 +38,7 @@ pub(super) struct State {
     pub(super) checkpoints: Checkpoints,
     /// Counters of the admission of tables, in pieces with the position of the table.
     pub(super) admission: Vec<(usize, Bulk<u8>)>,
+    pub(super) work_done: WorkDone,
 }
 
 /// First bytes of a state, before the version of the messages that it and the records after it are made of.
@@ -134,6 +136,7 @@ impl Shard {
             shard: self.number,
             shards: self.cluster.shards(),
             tables: tables.zip(steps(&self.store)).collect(),
+            position: self.position(),
             keep: usize::from(durability.keep),
         };
         let state = State {
@@ -149,6 +152,7 @@ impl Shard {
             statistics: self.statistics(),
             checkpoints,
             admission: Vec::new(),
+            work_done: self.work_done.clone(),
         };
         self.snapshot = Some(Snapshot {
             number,
@@ -158,13 +162,34 @@ impl Shard {
             state: Some(Box::new(state)),
             on_the_way: 0,
             // Before the first no push comes.
-            is_paced: occasion == Occasion::Request && number > 1,
+            is_paced: occasion == Occasion::Request && number > durability.first_checkpoint(),
             next_at: now,
         });
         self.journal.checkpoint_begins();
         self.journal.requests.push_back(StorageRequest::Begin(Box::new(head)));
         self.go_on_with_checkpoint(now);
         true
+    }
+
+    /// Adds what the admission of tables had counted at a shard of an earlier run (rule K8). A state of another version, or of tables that
+    /// admitted otherwise, has none: counting then begins again.
+    pub(super) fn add_admission(&mut self, state: &[u8]) {
+        let Ok(State { cluster, admission, .. }) = State::of_bytes(state) else { return };
+        for (table, counts) in admission {
+            let Some(name) = cluster.tables.get(table).map(|table| &table.name) else { continue };
+            if let Some(table) = self.store.tables().iter().position(|table| table.name == *name) {
+                let _ = self.store.restore_admission(table, &counts.0);
+            }
+        }
+    }
+
+    /// The position of the job that checkpoints have (rule K7).
+    fn position(&self) -> Option<Position> {
+        let Cluster { task, work, .. } = &*self.cluster;
+        let work = work.as_ref()?;
+        let Work { phases, chunks, .. } = work.clone();
+        let done = self.work_done.clone();
+        Some(Position { task: task.clone(), work: Work { phases, chunks, done } })
     }
 
     /// A number that no checkpoint on the disk has.

@@ -9,6 +9,7 @@ mod growth;
 mod harness;
 mod hot_and_cold;
 mod memory_limit;
+mod positions;
 mod refusals;
 mod regions;
 mod replay;

@@ -125,6 +125,7 @@ impl<P: Plane> Switch<P> {
             MembershipEvent::Released { .. }
             | MembershipEvent::Clocks { .. }
             | MembershipEvent::Leased { .. }
+            | MembershipEvent::WorkDone(_)
             | MembershipEvent::Checkpoint { .. }
             | MembershipEvent::Restoring { .. } => {}
             MembershipEvent::Finish => {

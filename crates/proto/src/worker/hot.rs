@@ -107,6 +107,11 @@ impl HotClient {
         }
     }
 
+    /// Drops the remainders of rounding.
+    pub(crate) fn forget_residues(&mut self) {
+        self.quantization.forget_residues();
+    }
+
     /// Moves the flows of regions to their present owners (rule V5). Regions without an owner are left to the shards: returns the packet rows of
     /// the pulls, and the regions whose packets must be replayed there.
     pub(crate) fn enter(&mut self, view: &View) -> (Vec<PacketRows>, Vec<u8>) {

@@ -92,7 +92,10 @@ impl Worker {
         match event {
             MembershipEvent::Started(start) if self.session.is_none() => self.start(now, *start),
             MembershipEvent::DrainAsked => self.events.push_back(WorkerEvent::DrainAsked),
-            MembershipEvent::Started(_) | MembershipEvent::Retire | MembershipEvent::Checkpoint { .. } => {}
+            MembershipEvent::Started(_)
+            | MembershipEvent::Retire
+            | MembershipEvent::WorkDone(_)
+            | MembershipEvent::Checkpoint { .. } => {}
             // The number of servers never changes.
             MembershipEvent::Changed(view) if view.servers.len() != self.servers.len() => {}
             MembershipEvent::Changed(view) => {

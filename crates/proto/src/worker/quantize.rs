@@ -57,6 +57,11 @@ impl Quantization {
         }
     }
 
+    /// Drops the remainders of rounding, of at most half a unit of each value.
+    pub(super) fn forget_residues(&mut self) {
+        self.slots.iter_mut().flatten().for_each(|state| state.residue = 0.0);
+    }
+
     /// Slots and words of the rows of a packet; `gradients` are those of the operation. Of the rows only those stay whose integers are within
     /// the bound, the others are handed to `too_large` (rule C5).
     pub(super) fn entries<'q>(

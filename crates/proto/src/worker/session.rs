@@ -20,7 +20,7 @@ use super::operations::{Level, Operation, Operations, PushAnswer};
 use super::renewals::Renewal;
 use super::rows::{ColdRow, Directory, Found, HotRow, by_shard, rise};
 use crate::client::{ClientError, PullId};
-use crate::cluster::{Cluster, View};
+use crate::cluster::{CheckpointAt, Cluster, View};
 use crate::message::{Answered, Message};
 use crate::role::Outgoing;
 use crate::statistics::WorkerStatistics;
@@ -285,6 +285,7 @@ impl Session {
         let (hot, operations) = (self.hot.as_ref(), &self.operations);
         let (events, ticks, times, now) = (&mut self.events, &mut self.ticks, &mut self.times, self.now);
         let (chunks, is_idle) = (&mut self.chunks, operations.is_empty());
+        let chunks_before = chunks.len();
         let mut is_awaited = false;
         self.visibility_waits.retain_mut(|wait| {
             wait.pushes.retain(|push| operations.is_open(*push));
@@ -307,8 +308,13 @@ impl Session {
                 };
             !visible
         });
+        let ends_chunk = chunks.len() > chunks_before;
         if let Some(hot) = &mut self.hot {
             hot.expedite(is_awaited);
+            // A worker that resumes behind the chunk has none (rule K7).
+            if ends_chunk && self.cluster.durability.checkpoint_at == CheckpointAt::Chunks {
+                hot.forget_residues();
+            }
         }
     }
 

@@ -48,6 +48,9 @@ pub struct Description {
     pub steps: BTreeMap<String, u64>,
     /// The tables of the job.
     pub tables: Vec<TableInfo>,
+    /// The position of the job, for one that resumes.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub position: Option<serde_json::Value>,
 }
 
 /// A table as in a checkpoint.

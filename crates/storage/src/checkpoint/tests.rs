@@ -19,6 +19,7 @@ fn description(number: u64) -> Description {
         covers: RecordNumber(number * 10),
         steps: BTreeMap::from([("pushes".into(), number)]),
         tables: vec![table("user", 0..100, 2, 1), table("item/ä", 100..200, 1, 0)],
+        position: None,
     }
 }
 

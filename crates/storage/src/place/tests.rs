@@ -48,7 +48,7 @@ fn shards_of(processes: &[u16]) -> tempfile::TempDir {
     for (number, process) in (0..).zip(processes) {
         let directory = shard_directory(data.path(), number);
         let disk = RealDisk::open(&directory).unwrap();
-        let (log, mut checkpoints) = create(disk, 7, number, true).unwrap();
+        let (log, mut checkpoints) = create(disk, 7, number, true, false).unwrap();
         drop(log);
         note_address(&directory, address(*process)).unwrap();
         let mut server = Server::new(address(*process)).with_disk();

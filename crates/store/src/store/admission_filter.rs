@@ -109,14 +109,13 @@ impl Counts {
     }
 
     /// Counts an update. Whether it is as many as are wanted: then the key is forgotten.
-    #[expect(clippy::cast_possible_truncation, reason = "pieces of a hash, and bytes of a word")]
+    #[expect(clippy::cast_possible_truncation, reason = "a piece of a hash")]
     fn add(&mut self, hash: u64, wanted: u8) -> bool {
         let fragment = hash as u32;
         let set = ((hash >> 32) as usize * self.sets()) >> 32;
         self.touch(set);
         let words = &mut self.words[set * SET_WORDS..(set + 1) * SET_WORDS];
-        let mut keys: [(u32, u8); WAYS] =
-            std::array::from_fn(|way| (words[way], (words[WAYS + way / 4] >> (way % 4 * 8)) as u8));
+        let mut keys = keys_of(words);
         let found = keys.iter().position(|(of, count)| *of == fragment && *count > 0);
         let count = found.map_or(0, |way| keys[way].1) + 1;
         let admits = count >= wanted;
@@ -128,11 +127,7 @@ impl Counts {
             keys[..=found.unwrap_or(WAYS - 1)].rotate_right(1);
             keys[0] = (fragment, count);
         }
-        words[WAYS..].fill(0);
-        for (way, (fragment, count)) in keys.into_iter().enumerate() {
-            words[way] = fragment;
-            words[WAYS + way / 4] |= u32::from(count) << (way % 4 * 8);
-        }
+        put_keys(words, keys);
         admits
     }
 
@@ -202,21 +197,43 @@ impl Counts {
             && sets.all(|set| set.is_some_and(|set| (set as usize) < self.sets()))
     }
 
-    /// Sets what was read.
+    /// Adds what was read, of this table or of those of several shards: keys come behind those of the set, as long as there is room.
     pub(super) fn restore(&mut self, bytes: &[u8]) {
         for saved in bytes.chunks_exact(SAVED_BYTES) {
             let mut words = words_of(saved);
             let set = words.next().expect("a set has a number") as usize;
+            let words: Vec<u32> = words.collect();
             self.touch(set);
-            self.words[set * SET_WORDS..(set + 1) * SET_WORDS]
-                .iter_mut()
-                .zip(words)
-                .for_each(|(word, saved)| *word = saved);
+            let own = &mut self.words[set * SET_WORDS..(set + 1) * SET_WORDS];
+            let mut keys = keys_of(own);
+            for (fragment, count) in keys_of(&words).into_iter().filter(|(_, count)| *count > 0) {
+                let is_place = |(of, own): &&mut (u32, u8)| *own == 0 || *of == fragment;
+                if let Some(place) = keys.iter_mut().find(is_place) {
+                    *place = (fragment, count.max(place.1));
+                }
+            }
+            put_keys(own, keys);
         }
     }
 
     fn bytes_without_copies(&self) -> usize {
         self.words.len() * size_of::<u32>() + self.marks.memory_bytes()
+    }
+}
+
+/// The keys of a set: fragments of their hashes, and counts.
+#[inline]
+#[expect(clippy::cast_possible_truncation, reason = "bytes of a word")]
+fn keys_of(words: &[u32]) -> [(u32, u8); WAYS] {
+    std::array::from_fn(|way| (words[way], (words[WAYS + way / 4] >> (way % 4 * 8)) as u8))
+}
+
+#[inline]
+fn put_keys(words: &mut [u32], keys: [(u32, u8); WAYS]) {
+    words[WAYS..].fill(0);
+    for (way, (fragment, count)) in keys.into_iter().enumerate() {
+        words[way] = fragment;
+        words[WAYS + way / 4] |= u32::from(count) << (way % 4 * 8);
     }
 }
 
@@ -259,6 +276,33 @@ mod tests {
         assert!(lost((12 << 10) / 4) < 3e-4);
         assert!((0.01..0.03).contains(&lost((12 << 10) / 2)));
         assert!((0.45..0.6).contains(&lost(12 << 10)));
+    }
+
+    #[test]
+    fn counts_of_several_shards_add_up() {
+        let admission = Some(Admission::Occurrences { updates: 3, keys: 1000 });
+        let lifecycle = RowLifecycle { admission, eviction: None };
+        let mut shards = [0, 1].map(|_| AdmissionFilter::new(&lifecycle, 3));
+        for key in 0..60_u64 {
+            let times = if key < 30 { 1 } else { 2 };
+            for _ in 0..times {
+                assert!(!shards[usize::from(key % 2 == 1)].admits(key, 0));
+            }
+        }
+        let mut sum = AdmissionFilter::new(&lifecycle, 3);
+        for shard in &shards {
+            let words = shard.counts.as_ref().unwrap().words();
+            let mut bytes = Vec::new();
+            for (set, words) in words.chunks_exact(SET_WORDS).enumerate() {
+                save(set as u64, words, &mut bytes);
+            }
+            let counts = sum.counts_mut().unwrap();
+            assert!(counts.accepts(&bytes));
+            counts.restore(&bytes);
+        }
+        assert!((30..60).all(|key| sum.admits(key, 0)));
+        assert!((0..30).all(|key| !sum.admits(key, 0)));
+        assert!((0..30).all(|key| sum.admits(key, 0)));
     }
 
     #[test]

@@ -241,8 +241,8 @@ impl Store {
         }
     }
 
-    /// Sets a piece of what the admission of a table has counted, as [`RowBlock::admission`] gave it. It counts as
-    /// changed.
+    /// Adds a piece of what the admission of a table has counted, as [`RowBlock::admission`] gave it; pieces of several shards, too. It
+    /// counts as changed.
     ///
     /// # Errors
     /// The table has no such admission, or is not the one that the piece is of. Nothing changed.

@@ -13,7 +13,7 @@ impl Scenario {
             return self;
         }
         let chunks = (0..random.within(1..=3)).map(|_| u32::from(random.small(1..=20))).collect();
-        self.work = Some(Work { phases: u64::MAX, chunks });
+        self.work = Some(Work { phases: u64::MAX, chunks, ..Work::default() });
         self.places += random.small(0..=3);
         (self.workload.in_chunks, self.workload.barrier_every, self.workload.tick_every) = (true, 0, 0);
         for _ in 0..random.below(4) {

@@ -26,6 +26,7 @@ fn written() -> Checkpoints<SimulatedDisk> {
         covers: RecordNumber(5),
         steps: [("a".into(), 7)].into(),
         tables: vec![table.clone()],
+        position: None,
     };
     let mut writer = checkpoints.begin(description(1), None, PartSettings::default()).unwrap();
     writer.write_rows(0, &[1, 2, 9], &[1.0; 6], &[1.0; 3]).unwrap();

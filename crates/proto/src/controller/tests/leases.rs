@@ -3,17 +3,19 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::harness::{ControllerHarness, ms};
-use crate::cluster::{Cluster, Peer};
+use crate::cluster::{CheckpointAt, Cluster, Durability, Peer};
 use crate::controller::{ControllerCommand, ControllerEvent};
 use crate::message::Message;
 use crate::statistics::{Statistics, WorkerStatistics};
-use crate::work::{LeaseRequest, Work, WorkRecord};
+use crate::work::{LeaseRequest, Work, WorkDone, WorkRecord};
 
 use Peer::{Server, Worker};
 
 /// A cluster of one server whose job has two phases.
 fn running(workers: u16, chunks: [u32; 2]) -> ControllerHarness {
-    running_with(workers, |cluster| cluster.work = Some(Work { phases: 2, chunks: chunks.to_vec() }))
+    running_with(workers, |cluster| {
+        cluster.work = Some(Work { phases: 2, chunks: chunks.to_vec(), ..Work::default() })
+    })
 }
 
 fn running_with(workers: u16, edit: impl FnOnce(&mut Cluster)) -> ControllerHarness {
@@ -186,7 +188,7 @@ fn workers_that_are_too_many_are_asked_to_end() {
 #[test]
 fn an_idle_worker_blocks_no_clock_and_goes_on_from_the_slowest() {
     let mut harness = running_with(3, |cluster| {
-        cluster.work = Some(Work { phases: 1, chunks: vec![5] });
+        cluster.work = Some(Work { phases: 1, chunks: vec![5], ..Work::default() });
         cluster.mode = crate::mode::Mode::Sync;
     });
     tell(&mut harness, 0, 0, &[]);
@@ -204,6 +206,107 @@ fn an_idle_worker_blocks_no_clock_and_goes_on_from_the_slowest() {
     // Without a chunk it is not waited for any more.
     tell(&mut harness, 2, 0, &[4]);
     assert_eq!(harness.received(Worker(0)).into_iter().filter_map(clocks).last(), Some(7));
+}
+
+/// What a server was sent for a checkpoint since the last look.
+fn checkpoint(harness: &mut ControllerHarness) -> Option<(WorkDone, u64)> {
+    let mut done = None;
+    harness.received(Server(0)).into_iter().find_map(|message| match message {
+        Message::WorkDone(of) => {
+            done = Some(*of);
+            None
+        }
+        Message::Checkpoint { number } => Some((done.take().expect("the position comes first"), number)),
+        _ => None,
+    })
+}
+
+fn keeping(checkpoint_at: CheckpointAt) -> ControllerHarness {
+    running_with(2, |cluster| {
+        cluster.work = Some(Work { phases: 2, chunks: vec![6, 1], ..Work::default() });
+        let every = Some(ms(1000));
+        cluster.durability = Durability { checkpoint_every: every, checkpoint_at, ..Durability::NONE };
+    })
+}
+
+/// Tests rule K7.
+#[test]
+fn a_checkpoint_has_the_work_that_is_done() {
+    let mut harness = keeping(CheckpointAt::Steps);
+    tell(&mut harness, 0, 0, &[]);
+    tell(&mut harness, 1, 0, &[]);
+    tell(&mut harness, 1, 0, &[2]);
+    harness.command(ControllerCommand::Checkpoint);
+    let (WorkDone { phase, records, repeated }, number) = checkpoint(&mut harness).expect("it was asked for");
+    assert_eq!((phase, number, repeated), (0, 2, 4), "two workers have two leases each");
+    let done: Vec<_> = records.iter().map(|(worker, record)| (*worker, record.done.clone())).collect();
+    assert_eq!(done, [(0, BTreeSet::new()), (1, BTreeSet::from([2]))]);
+    tell(&mut harness, 0, 0, &[0]);
+    assert_eq!(leased(&mut harness, 0), Some((0, vec![1, 5], 0)), "leases go on meanwhile");
+}
+
+/// Tests rule K7.
+#[test]
+fn leases_close_before_a_checkpoint_at_chunks() {
+    let mut harness = keeping(CheckpointAt::Chunks);
+    tell(&mut harness, 0, 0, &[]);
+    tell(&mut harness, 1, 0, &[]);
+    harness.command(ControllerCommand::Checkpoint);
+    assert_eq!(checkpoint(&mut harness), None, "chunks are under way");
+    [0, 1].into_iter().for_each(|worker| drop(harness.received(Worker(worker))));
+    tell(&mut harness, 0, 0, &[0, 1]);
+    assert_eq!(leased(&mut harness, 0), None);
+    tell(&mut harness, 1, 0, &[2, 3]);
+    harness.pass(ms(1), &[]);
+    let (done, number) = checkpoint(&mut harness).expect("no chunk is under way");
+    assert_eq!((done.repeated, number), (0, 2));
+    tell(&mut harness, 0, 0, &[]);
+    assert_eq!(leased(&mut harness, 0), None, "the server may not have begun it");
+    harness.from(Server(0), Message::CheckpointBegun { number: 9 });
+    assert_eq!(leased(&mut harness, 0), None);
+    harness.from(Server(0), Message::CheckpointBegun { number });
+    assert_eq!(
+        (leased(&mut harness, 0), leased(&mut harness, 1)),
+        (Some((0, vec![4], 0)), Some((0, vec![5], 0)))
+    );
+    // Nor is it waited for one that failed.
+    harness.from(Server(0), Message::Checkpointed { number, failure: None });
+    harness.command(ControllerCommand::Checkpoint);
+    tell(&mut harness, 0, 0, &[4]);
+    tell(&mut harness, 1, 0, &[5]);
+    harness.pass(ms(1), &[]);
+    let (done, number) = checkpoint(&mut harness).expect("a phase ended");
+    assert_eq!((done.phase, leased(&mut harness, 0)), (1, Some((1, vec![], 0))));
+    harness.from(Server(0), Message::Checkpointed { number, failure: Some("full".to_owned()) });
+    assert_eq!(leased(&mut harness, 0), Some((1, vec![0], 0)));
+}
+
+/// Tests rule K8.
+#[test]
+fn a_job_that_resumes_deals_what_was_not_done() {
+    let record = |phase, done: &[u32]| {
+        let accounts = BTreeMap::from([(0, "first".to_owned()), (phase, "second".to_owned())]);
+        WorkRecord { phase, done: done.iter().copied().collect(), accounts }
+    };
+    let records = vec![(0, record(1, &[0])), (1, record(1, &[2]))];
+    let done = WorkDone { phase: 1, records: records.clone(), repeated: 3 };
+    let mut harness = running_with(1, |cluster| {
+        cluster.work = Some(Work { phases: 2, chunks: vec![4, 4], done });
+    });
+    // The harness has set the cluster after the controller was made.
+    harness.controller.barrier = harness.controller.cluster.first_phase();
+    tell(&mut harness, 0, 1, &[]);
+    assert_eq!(leased(&mut harness, 0), Some((1, vec![1, 3], 0)));
+    tell(&mut harness, 0, 1, &[1, 3]);
+    assert_eq!(leased(&mut harness, 0), Some((2, vec![], 0)), "all is done");
+    let mut expected = records;
+    expected.push((0, record(1, &[1, 3])));
+    let WorkDone { records, repeated, .. } = harness.controller.work_done().expect("there is work");
+    let accounts = |of: &[(u16, WorkRecord)]| -> Vec<usize> {
+        of.iter().map(|(_, record)| record.accounts.len()).collect()
+    };
+    assert_eq!((repeated, accounts(&records)), (3, vec![2, 2, 1]));
+    assert_eq!(records.len(), expected.len());
 }
 
 /// Tests rule K1.

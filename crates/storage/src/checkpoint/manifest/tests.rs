@@ -14,6 +14,7 @@ pub(crate) fn manifest() -> Manifest {
             table("user", 0..10, serde_json::json!({ "sgd": { "rate": 0.1 } })),
             table("item", 10..u64::MAX, serde_json::json!(["any", 1e-300])),
         ],
+        position: Some(serde_json::json!({ "phase": 3 })),
     };
     let bytes = Layout::of_rows("item", 5, 3, 1).unwrap().bytes();
     let file = |name: &str, content, bytes| FileInfo { name: name.into(), content, bytes, checksum: 0xab };

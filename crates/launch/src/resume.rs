@@ -1,0 +1,178 @@
+//! A job that goes on where a run before it stopped: the position of a checkpoint, and the differences between both jobs.
+
+use std::path::Path;
+
+use anyhow::{Context, Result, bail};
+use libra_models::TrainConfig;
+use libra_proto::{Load, Position, Work, WorkDone};
+
+use crate::job_directory::{JobCheckpoint, JobDirectory};
+use crate::report::group;
+use crate::task::{EpochAccount, Task, epoch_of, is_training};
+
+/// A checkpoint with a position.
+#[derive(Debug)]
+pub struct Resume {
+    /// The checkpoint, for servers.
+    pub load: Load,
+    /// The seed of the job.
+    pub seed: u64,
+    /// What was done until then.
+    pub work: Work,
+    task: Task,
+}
+
+impl Resume {
+    /// Finds the checkpoint that is meant by `DIR` or `DIR@NUMBER`: without a number the newest one that all shards have.
+    ///
+    /// # Errors
+    /// There is none, it is not complete, or it has no position.
+    pub fn find(place: &str) -> Result<Self> {
+        Self::find_in(place).with_context(|| format!("--resume {place}"))
+    }
+
+    fn find_in(place: &str) -> Result<Self> {
+        let (directory, wanted) = split_number(place);
+        let job = JobDirectory::open(Path::new(directory))?;
+        let list = job.list()?;
+        let highest = list.first().map_or(0, |checkpoint| checkpoint.number);
+        let (number, position) = match wanted {
+            Some(number) => (number, position(&job.pick_complete(Some(number))?)?),
+            None => newest(&job, &list)?,
+        };
+        let checkpoint = job.checkpoint(number);
+        let seed = checkpoint.manifests().next().map(|manifest| manifest.description.seed);
+        let seed = seed.context("a checkpoint has a shard")?;
+        let directory = std::path::absolute(directory)?.display().to_string();
+        let load = Load { directory, number, resumes_with: Some(highest + 1) };
+        let Position { task, work } = position;
+        let task = Task::from_text(&task).context(
+            "the checkpoint is not one of `libra train` or `libra controller`, or of another version",
+        )?;
+        Ok(Self { load, seed, work, task })
+    }
+
+    /// Compares the task of the run before with that of this one. Returns what differs and may, in words.
+    ///
+    /// # Errors
+    /// It has other data or another model: what was done then cannot be gone on with.
+    pub fn compare(&self, task: &Task) -> Result<Vec<String>> {
+        self.differences(task).with_context(|| format!("--resume: checkpoint {}", self.load.number))
+    }
+
+    fn differences(&self, task: &Task) -> Result<Vec<String>> {
+        let (before, now) = (&self.task, task);
+        if let Some(difference) = before.difference_of_data(now) {
+            bail!(
+                "it is of a job with other data: {difference}. To begin with its rows alone: --restore-from"
+            );
+        }
+        let (was, is): (&TrainConfig, &TrainConfig) = (&before.config, &now.config);
+        if was.model != is.model {
+            bail!("it is of another model: {:?}, this job has {:?}", was.model, is.model);
+        }
+        if was.seed != is.seed {
+            bail!(
+                "it is of a job with --seed {}, which the order of the data follows from: give that",
+                was.seed
+            );
+        }
+        let mut notes = Vec::new();
+        let mut note = |what: &str, was: String, is: String| {
+            if was != is {
+                notes.push(format!("{what} is {is}, and was {was} before"));
+            }
+        };
+        note("the batch", was.batch.to_string(), is.batch.to_string());
+        note("the mode", was.mode.to_string(), is.mode.to_string());
+        note("the number of epochs", was.epochs.to_string(), is.epochs.to_string());
+        note("the rule of embeddings", format!("{:?}", was.embeddings), format!("{:?}", is.embeddings));
+        note("the rule of layers", format!("{:?}", was.layers), format!("{:?}", is.layers));
+        Ok(notes)
+    }
+
+    /// Returns the work that is left of so many phases, for the controller.
+    pub fn work(&self, phases: u64) -> Work {
+        Work { phases, ..self.work.clone() }
+    }
+
+    /// Returns true if so many phases were done.
+    pub fn is_done(&self, phases: u64) -> bool {
+        self.work.done.phase >= phases
+    }
+
+    /// Describes the position in a work of so many phases, for a person.
+    pub fn describe(&self, phases: u64) -> String {
+        format!("goes on from checkpoint {}: {}", self.load.number, describe(&self.work(phases)))
+    }
+}
+
+/// Describes what is done of the work of a training job, for a person.
+pub fn describe(work: &Work) -> String {
+    let WorkDone { phase, records, .. } = &work.done;
+    if *phase >= work.phases {
+        return format!("all {} epochs are done", work.phases / 2);
+    }
+    let done: usize = records.iter().map(|(_, record)| record.done_in(*phase).count()).sum();
+    let (chunks, of) = (work.chunks(*phase), if is_training(*phase) { "training" } else { "evaluation" });
+    let (done, chunks) = (group(done as u64), group(chunks.into()));
+    format!(
+        "epoch {} of {}, {done} of {chunks} chunks of its {of} are done",
+        epoch_of(*phase) + 1,
+        work.phases / 2
+    )
+}
+
+/// Samples that were trained before, by the accounts of workers.
+pub fn samples_of(done: &WorkDone) -> Result<u64> {
+    let mut samples = 0;
+    for epoch in 0..=u32::try_from(done.phase / 2)? {
+        samples += EpochAccount::of(&done.records, epoch)?.map_or(0, |account| account.trained.samples);
+    }
+    Ok(samples)
+}
+
+/// Splits off the number of a checkpoint: `DIR@7`.
+pub fn split_number(place: &str) -> (&str, Option<u64>) {
+    let numbered = place.rsplit_once('@').and_then(|(place, number)| Some((place, number.parse().ok()?)));
+    numbered.map_or((place, None), |(place, number)| (place, Some(number)))
+}
+
+/// The newest checkpoint that all shards have with the same position.
+fn newest(job: &JobDirectory, list: &[JobCheckpoint]) -> Result<(u64, Position)> {
+    let mut reason = None;
+    for checkpoint in list.iter().filter(|checkpoint| checkpoint.is_complete()) {
+        match position(checkpoint) {
+            Ok(position) => return Ok((checkpoint.number, position)),
+            Err(error) => reason = reason.or(Some(error)),
+        }
+    }
+    match reason {
+        Some(reason) => Err(reason),
+        // Says what there is.
+        None => job.pick(None).and_then(|checkpoint| Ok((checkpoint.number, position(&checkpoint)?))),
+    }
+}
+
+/// Returns the position that all parts of a checkpoint have.
+///
+/// # Errors
+/// They have none, or different ones.
+pub fn position(checkpoint: &JobCheckpoint) -> Result<Position> {
+    let number = checkpoint.number;
+    let mut positions = checkpoint.manifests().map(|manifest| manifest.description.position.as_ref());
+    let Some(first) = positions.next().flatten() else {
+        bail!(
+            "checkpoint {number} has no position in the data, as its workers divided the data themselves or an earlier version wrote it: \
+             --restore-from begins with its rows"
+        );
+    };
+    if positions.any(|other| other != Some(first)) {
+        bail!(
+            "the shards of checkpoint {number} have different positions in the data, as they were written one by one: choose one before"
+        );
+    }
+    serde_json::from_value(first.clone()).with_context(|| {
+        format!("the position of checkpoint {number} is not one that this build understands")
+    })
+}
