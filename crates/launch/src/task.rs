@@ -28,9 +28,11 @@ pub struct Task {
 impl Task {
     /// A task for the workers of a job.
     pub fn new(data: &str, workload: &dyn Workload, config: &TrainConfig) -> Self {
-        // A relative path means something else in the directory of another process.
-        let absolute = Path::new(data).canonicalize().ok().and_then(|path| path.to_str().map(str::to_owned));
-        let data = if data == "synthetic" { None } else { absolute }.unwrap_or_else(|| data.to_owned());
+        // A relative path, or a pattern, means something else in the directory of another process.
+        let is_path = data != "synthetic" && !data.contains("://");
+        let path = Path::new(data).canonicalize().or_else(|_| std::path::absolute(data)).ok();
+        let absolute = path.filter(|_| is_path).and_then(|path| path.to_str().map(str::to_owned));
+        let data = absolute.unwrap_or_else(|| data.to_owned());
         Self { data, size: size(workload), config: config.clone(), files: workload.files() }
     }
 
