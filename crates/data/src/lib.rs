@@ -54,9 +54,10 @@ pub use dataset::{
 };
 pub use description::{Category, Description, FILE_NAME, Keys, Text};
 pub use error::{At, DataError, Fault, Row};
+pub use libra_objects::Environment;
 pub use make::Make;
 pub use order::Order;
 pub use scatter::shuffle_on_disk;
 pub use shuffle::{Shuffle, ShuffleSettings};
-pub use store::{Environment, FileInfo};
+pub use store::FileInfo;
 pub use write::{Output, OutputFormat, Writer};
