@@ -27,5 +27,6 @@ mod store;
 
 pub use environment::Environment;
 pub use fault::Fault;
-pub use objects::{Counts, Created, Object, Objects, Upload};
+pub use object_store::multipart::PartId;
+pub use objects::{Counts, Created, Object, Objects, Upload, normal};
 pub use place::{BadPlace, Kind, Place};

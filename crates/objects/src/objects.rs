@@ -1,6 +1,7 @@
 //! Requests for objects, with retries.
 
 use std::fmt;
+use std::io;
 use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -57,6 +58,11 @@ pub struct Upload {
     id: String,
 }
 
+/// A path as stores spell it: without slashes at its ends.
+pub fn normal(path: &str) -> String {
+    Path::from(path).to_string()
+}
+
 impl Upload {
     /// One that another process has begun, by its path and identity.
     pub fn new(path: &str, id: String) -> Self {
@@ -83,6 +89,7 @@ pub struct Objects {
     store: Arc<dyn ObjectStore>,
     in_parts: Option<Arc<dyn MultipartStore>>,
     runtime: Runtime,
+    are_files: bool,
     region: String,
     retries: u32,
     requests_sent: AtomicU64,
@@ -104,8 +111,9 @@ impl Objects {
         let region = environment.region();
         let built = client(kind, environment).map_err(|error| Fault::of(&error, 0, &region))?;
         // A disk that refuses does so again.
-        let usual = if *kind == Kind::Local { 0 } else { RETRIES };
-        Ok(Self { region, retries: retries.unwrap_or(usual), ..Self::over(built.0, built.1)? })
+        let are_files = *kind == Kind::Local;
+        let retries = retries.unwrap_or(if are_files { 0 } else { RETRIES });
+        Ok(Self { region, are_files, retries, ..Self::over(built.0, built.1)? })
     }
 
     /// The objects of a store that is there already, without retries: for tests with faults.
@@ -119,7 +127,8 @@ impl Objects {
         let runtime = Builder::new_current_thread().enable_all().build();
         let runtime = runtime.map_err(|source| Fault::Io { doing: "starting a loop", source })?;
         let (requests_sent, retries_sent) = (AtomicU64::new(0), AtomicU64::new(0));
-        Ok(Self { store, in_parts, runtime, region: String::new(), retries: 0, requests_sent, retries_sent })
+        let (region, are_files, retries) = (String::new(), false, 0);
+        Ok(Self { store, in_parts, runtime, are_files, region, retries, requests_sent, retries_sent })
     }
 
     /// Counts of the requests sent so far.
@@ -232,6 +241,19 @@ impl Objects {
         }
     }
 
+    /// Removes what writes of files that were interrupted have left below a directory, and directories that are empty: no list shows
+    /// either. Nothing is to be done where objects are no files.
+    ///
+    /// # Errors
+    /// The disk refused.
+    pub fn sweep(&self, directory: &str) -> Result<(), Fault> {
+        if !self.are_files {
+            return Ok(());
+        }
+        let directory = std::path::Path::new("/").join(directory);
+        sweep(&directory).map(drop).map_err(|source| Fault::Io { doing: "removing what was left", source })
+    }
+
     /// Begins an object that is uploaded in parts; `None` if the store takes none.
     ///
     /// # Errors
@@ -270,9 +292,13 @@ impl Objects {
         let Some(store) = &self.in_parts else { return Ok(()) };
         match self.attempt(|| store.abort_multipart(&upload.path, &upload.id)) {
             // Stores tell of one that has ended in their own words.
-            Err((error, _)) if error.to_string().contains("NoSuchUpload") => Ok(()),
-            Err((Error::NotFound { .. }, _)) | Ok(()) => Ok(()),
-            Err((error, retries)) => Err(Fault::of(&error, retries, &self.region)),
+            Err((error, retries)) => {
+                let text = error.to_string();
+                let is_gone = matches!(error, Error::NotFound { .. })
+                    || ["NoSuchUpload", "not found"].iter().any(|known| text.contains(known));
+                if is_gone { Ok(()) } else { Err(Fault::of(&error, retries, &self.region)) }
+            }
+            Ok(()) => Ok(()),
         }
     }
 
@@ -309,6 +335,32 @@ impl Objects {
             }
         })
     }
+}
+
+/// Removes files that were not finished, and returns whether nothing is left. The store names them `FILE#1`.
+fn sweep(directory: &std::path::Path) -> io::Result<bool> {
+    let entries = match std::fs::read_dir(directory) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(false),
+        entries => entries?,
+    };
+    let mut is_empty = true;
+    for entry in entries {
+        let entry = entry?;
+        let name = entry.file_name();
+        let staged = name.to_str().and_then(|name| name.rsplit_once('#'));
+        if entry.file_type()?.is_dir() {
+            if sweep(&entry.path())? {
+                std::fs::remove_dir(entry.path())?;
+            } else {
+                is_empty = false;
+            }
+        } else if staged.is_some_and(|(_, number)| number.parse::<u32>().is_ok()) {
+            std::fs::remove_file(entry.path())?;
+        } else {
+            is_empty = false;
+        }
+    }
+    Ok(is_empty)
 }
 
 fn object(meta: &ObjectMeta) -> Object {

@@ -3,14 +3,15 @@
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 
+use crate::archive::ArchiveError;
 use crate::checkpoint::{CheckpointError, Checkpoints, TableInfo};
-use crate::disk::{DiskError, RealDisk};
+use crate::disk::DiskError;
 use libra_store::{RowBlock, TableSpec};
 use thiserror::Error;
 
-use crate::place::shard_directory;
 use crate::restore::rows_of;
 use crate::shard_checkpoints::info;
+use crate::source::Source;
 
 /// Rows that are read at once.
 const ROWS: usize = 8192;
@@ -19,6 +20,9 @@ const ROWS: usize = 8192;
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum LoadError {
+    /// A URL cannot be read, or does not have the checkpoint.
+    #[error(transparent)]
+    Archive(#[from] ArchiveError),
     /// The directory of a shard cannot be read.
     #[error("{directory}: {cause}")]
     Directory {
@@ -55,7 +59,7 @@ pub enum LoadError {
     },
 }
 
-/// Reads checkpoint `number` in a data directory, and gives `take` the rows of all its shards, as rows of these tables of a job.
+/// Reads checkpoint `number` in a data directory, or at a URL, and gives `take` the rows of all its shards, as rows of these tables of a job.
 /// Returns the number of steps of each; `None` if `take` wanted no more.
 ///
 /// # Errors
@@ -67,14 +71,17 @@ pub fn load(
     tables: &[TableSpec],
     mut take: impl FnMut(RowBlock) -> ControlFlow<()>,
 ) -> Result<Option<Vec<u64>>, LoadError> {
+    let source = Source::open(data, Some(number))?;
     let mut steps = vec![0; tables.len()];
     let (mut shard, mut shards) = (0, 1);
     while shard < shards {
-        let directory = shard_directory(data, shard);
-        let disk = RealDisk::read_only(&directory)
+        let directory = source.path(shard);
+        let disk = source
+            .disk(shard)
             .map_err(|cause| LoadError::Directory { directory: directory.clone(), cause })?;
         let fail = |cause| LoadError::Checkpoint { directory: directory.clone(), cause };
-        let checkpoint = Checkpoints::new(disk).open(number).map_err(fail)?;
+        // Damage that is found later ends the job, and rows of it are nowhere then.
+        let checkpoint = Checkpoints::new(disk).open_rows(number).map_err(fail)?;
         let description = &checkpoint.manifest().description;
         if description.seed != seed {
             return Err(LoadError::Seed { expected: description.seed, found: seed });
