@@ -156,10 +156,6 @@ impl Workload for DeepLight {
         self.source.files()
     }
 
-    fn files(&self) -> Vec<DataFile> {
-        self.dataset.files.clone()
-    }
-
     fn tables(&self) -> Vec<TableSpec> {
         self.model.tables()
     }

@@ -87,6 +87,7 @@
 
 #![forbid(unsafe_code)]
 
+pub mod archive;
 pub mod checkpoint;
 pub mod disk;
 pub mod wal;
@@ -99,6 +100,7 @@ mod restore;
 mod row_file;
 mod shard_checkpoints;
 mod shard_log;
+mod source;
 
 pub use create::{CreateError, create};
 pub use load::{LoadError, Loaded, load};
@@ -108,3 +110,4 @@ pub use restore::{Recovered, RestoreFailure, restore};
 pub use row_file::RowFiles;
 pub use shard_checkpoints::ShardCheckpoints;
 pub use shard_log::ShardLog;
+pub use source::Source;

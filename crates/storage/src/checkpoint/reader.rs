@@ -6,7 +6,7 @@ use super::safetensors::Layout;
 use super::{Checkpoints, directory_name};
 use crate::disk::{Disk, read_exact};
 
-/// A checkpoint that was verified, with all that it builds on.
+/// A checkpoint, with all that it builds on.
 #[derive(Debug, Clone)]
 pub struct Checkpoint<D> {
     disk: D,
@@ -51,6 +51,11 @@ impl<D: Disk + Clone> Checkpoint<D> {
         Ok(Self { disk: checkpoints.disk().clone(), manifests, state })
     }
 
+    /// Takes files as they are, without the state of the owner.
+    pub(super) fn of_rows(disk: D, manifests: Vec<Manifest>) -> Self {
+        Self { disk, manifests, state: Vec::new() }
+    }
+
     /// Returns its manifest.
     #[must_use]
     pub fn manifest(&self) -> &Manifest {
@@ -67,7 +72,7 @@ impl<D: Disk + Clone> Checkpoint<D> {
         &self.disk
     }
 
-    /// Returns the state that its owner gave to [`Writer::finish`](super::Writer::finish).
+    /// Returns the state that its owner gave to [`Writer::finish`](super::Writer::finish); nothing if it was opened for its rows alone.
     #[must_use]
     pub fn state(&self) -> &[u8] {
         &self.state
