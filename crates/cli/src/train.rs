@@ -6,7 +6,7 @@ mod recorders;
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use anyhow::{Result, bail};
 use clap::{Args, ValueEnum};
@@ -16,7 +16,8 @@ use serde_json::json;
 use self::faults::ScheduledFault;
 use self::local::Local;
 use self::recorders::Recorders;
-use libra_launch::arguments::{FaultArguments, parse_bytes};
+use libra_launch::arguments::{CHECKPOINT_EVERY, FaultArguments, parse_bytes};
+use libra_launch::commits::Committer;
 use libra_launch::event_log::FaultKind;
 use libra_launch::fault_schedule::{Moment, Target, TargetAt};
 use libra_launch::job::{Job, JobArguments};
@@ -30,9 +31,6 @@ enum SwitchKind {
     /// None: every row goes to the servers
     None,
 }
-
-/// Default interval between checkpoints, if there is a state directory.
-const CHECKPOINT_EVERY: Duration = Duration::from_secs(300);
 
 /// Starts a whole cluster on this machine and trains a model on it.
 ///
@@ -127,12 +125,14 @@ fn train(arguments: &Arguments, watch: &mut ControllerWatch) -> Result<()> {
     }
     if arguments.state_dir.is_none() && arguments.job.durability.needs_disk() {
         bail!(
-            "--log, --checkpoint-every and --restore-from need --state-dir DIR, where servers keep logs and checkpoints"
+            "--log, --checkpoint-every, --restore-from and --checkpoints need --state-dir DIR, where servers keep logs and checkpoints"
         );
     }
     arguments.job.refuse_elastic()?;
     arguments.job.begin()?;
+    let committer = Committer::start(&arguments.job.durability, arguments.job.bars(), watch.events())?;
     let mut job = Job::prepare(&arguments.job, switches, SocketAddr::from((Ipv4Addr::LOCALHOST, 0)))?;
+    committer.as_ref().map_or(Ok(()), |committer| committer.claim(&mut job.spec.durability))?;
     if arguments.state_dir.is_some() {
         job.spec.durability.checkpoint_every.get_or_insert(CHECKPOINT_EVERY);
     }
@@ -153,8 +153,10 @@ fn train(arguments: &Arguments, watch: &mut ControllerWatch) -> Result<()> {
         faults,
         recorders: recorders.clone(),
         bars: arguments.job.bars(),
+        commits: Committer::commits(committer.as_ref()),
     };
     let (outcome, events, unwritten) = local.run(watch)?;
+    let uncommitted = committer.and_then(|committer| committer.finish(unwritten.is_none(), true));
     let more = json!({
         "command": "train",
         "switch": kind,
@@ -167,6 +169,6 @@ fn train(arguments: &Arguments, watch: &mut ControllerWatch) -> Result<()> {
         "record": arguments.record,
     });
     arguments.job.report(&job, &outcome, &events, started, more, watch)?;
-    let failure = unwritten.or_else(|| recorders.and_then(|recorders| recorders.failure()));
+    let failure = unwritten.or(uncommitted).or_else(|| recorders.and_then(|recorders| recorders.failure()));
     failure.map_or(Ok(()), |reason| bail!(reason))
 }

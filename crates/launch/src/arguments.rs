@@ -275,6 +275,9 @@ pub struct HotPathArguments {
 /// MB of a checkpoint in a second: other workers' pushes notice it, but not too much.
 pub const CHECKPOINT_RATE: u64 = 64;
 
+/// Interval of checkpoints, where there are some and none is given.
+pub const CHECKPOINT_EVERY: Duration = Duration::from_secs(300);
+
 /// State that servers keep on disk.
 #[derive(Args, Debug, Clone)]
 pub struct DurabilityArguments {
@@ -293,15 +296,29 @@ pub struct DurabilityArguments {
     /// MB of a checkpoint that a server writes in a second while it serves: more is faster, and slows pushes more
     #[arg(long, value_name = "N", default_value_t = CHECKPOINT_RATE, value_parser = clap::value_parser!(u64).range(1..))]
     pub checkpoint_rate: u64,
-    /// Begins with the rows of a checkpoint of another job, with any number of servers: DIR or DIR@NUMBER
-    #[arg(long, alias = "load", value_name = "DIR")]
+    /// Begins with the rows of a checkpoint of another job, with any number of servers: DIR, DIR@NUMBER, or a URL as of --checkpoints.
+    /// Without a number it is the newest; at a URL it is read before, and the one before is taken if it is damaged
+    #[arg(long, alias = "load", value_name = "DIR|URL[@N]")]
     pub restore_from: Option<String>,
+    /// Uploads checkpoints, too: to file:///DIR, s3://, gs:// or az://BUCKET/DIR, with credentials in the environment of servers and
+    /// controller. Checkpoints of one job alone are there, and of those that begin with them (--restore-from)
+    #[arg(long, value_name = "URL")]
+    pub checkpoints: Option<String>,
 }
 
 impl DurabilityArguments {
     /// Returns true if servers need a place for it.
     pub fn needs_disk(&self) -> bool {
-        self.log || self.checkpoint_every.is_some() || self.restore_from.is_some()
+        self.log
+            || self.checkpoint_every.is_some()
+            || self.restore_from.is_some()
+            || self.checkpoints.is_some()
+    }
+
+    /// Returns true if the job begins with a checkpoint at this URL, which has no slash at its end.
+    pub fn begins_with(&self, url: &str) -> bool {
+        let place = self.restore_from.as_deref().map(|text| split_number(text).0);
+        place.is_some_and(|place| place.trim_end_matches('/') == url)
     }
 
     /// Returns the settings for servers, and the seed that the rows must follow from, if it is given.
@@ -310,7 +327,9 @@ impl DurabilityArguments {
         let seed = loaded.as_ref().map(|(_, seed)| *seed);
         let durability = Durability {
             log: self.log,
-            checkpoint_every: self.checkpoint_every,
+            checkpoint_every: self
+                .checkpoint_every
+                .or_else(|| self.checkpoints.is_some().then_some(CHECKPOINT_EVERY)),
             keep: self.keep_checkpoints,
             increments: self.incremental_checkpoints,
             checkpoint_bytes_per_second: self.checkpoint_rate.saturating_mul(1_000_000),
@@ -321,18 +340,31 @@ impl DurabilityArguments {
     }
 }
 
+/// Splits DIR@NUMBER.
+fn split_number(text: &str) -> (&str, Option<u64>) {
+    let numbered =
+        text.rsplit_once('@').and_then(|(directory, number)| Some((directory, Some(number.parse().ok()?))));
+    numbered.unwrap_or((text, None))
+}
+
 /// The checkpoint that is meant, and its seed.
 fn find_checkpoint(text: &str) -> Result<(Load, u64)> {
-    let numbered =
-        text.rsplit_once('@').and_then(|(directory, number)| Some((directory, number.parse().ok()?)));
-    let (directory, wanted): (&str, Option<u64>) =
-        numbered.map_or((text, None), |(directory, number)| (directory, Some(number)));
-    let checkpoint = JobDirectory::open(Path::new(directory))
-        .and_then(|data| data.pick_complete(wanted))
-        .context("--restore-from")?;
+    let (directory, wanted) = split_number(text);
+    let data = JobDirectory::open(Path::new(directory)).context("--restore-from")?;
+    let checkpoint = match wanted {
+        Some(_) => data.pick_complete(wanted),
+        None => data.pick_sound(|number, damage| {
+            eprintln!("libra: checkpoint {number} of {directory} is passed over: {damage}");
+        }),
+    };
+    let checkpoint = checkpoint.context("--restore-from")?;
     let seed = checkpoint.manifests().next().map(|manifest| manifest.description.seed);
     let seed = seed.context("--restore-from: a checkpoint has a shard")?;
-    let directory = std::path::absolute(directory).context("--restore-from")?.display().to_string();
+    let directory = if data.is_url() {
+        directory.to_owned()
+    } else {
+        std::path::absolute(directory).context("--restore-from")?.display().to_string()
+    };
     Ok((Load { directory, number: checkpoint.number }, seed))
 }
 

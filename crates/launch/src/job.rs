@@ -184,6 +184,7 @@ impl JobArguments {
             "log": self.durability.log,
             "checkpoint_every": self.durability.checkpoint_every.map(|every| every.as_secs_f64()),
             "restore_from": self.durability.restore_from,
+            "checkpoints": self.durability.checkpoints,
             "wire_dtype": self.cold.wire_dtype.to_string(),
             "training": job.task.config,
         });

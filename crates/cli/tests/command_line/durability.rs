@@ -10,14 +10,14 @@ use tempfile::TempDir;
 
 use crate::process::{Member, assert_refused, controller, json, members, run, tiny_data};
 
-fn train<'a>(data: &'a str, state: &'a str, more: &[&'a str]) -> Vec<&'a str> {
+pub(crate) fn train<'a>(data: &'a str, state: &'a str, more: &[&'a str]) -> Vec<&'a str> {
     let all =
         ["train", "--data", data, "--batch", "64", "--sample", "1", "--factors", "4", "--state-dir", state];
     [&all[..], &["--keep-checkpoints", "100", "--quiet"], more].concat()
 }
 
 /// The files of a whole checkpoint, exported to `to`, by name.
-fn export(state: &str, number: &str, to: &Path) -> BTreeMap<String, Vec<u8>> {
+pub(crate) fn export(state: &str, number: &str, to: &Path) -> BTreeMap<String, Vec<u8>> {
     let output = run(&["checkpoint", "export", state, number, "--to", to.to_str().unwrap(), "--quiet"]);
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     let files = fs::read_dir(to).unwrap().map(|entry| entry.unwrap().path());

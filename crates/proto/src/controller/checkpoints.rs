@@ -11,8 +11,6 @@ use crate::time::Instant;
 
 /// Pause before the next attempt if not every server can be reached just now.
 const RETRY_PAUSE: Duration = Duration::from_secs(1);
-/// Servers write this one by themselves, before they serve.
-const FIRST: u64 = 1;
 
 /// The checkpoints of a job.
 #[derive(Debug, Clone, Default)]
@@ -58,7 +56,8 @@ impl Controller {
             Some(Statistics::Server(counts)) if counts.checkpoint >> 63 == 0 => Some(counts.checkpoint),
             _ => None,
         });
-        let number = newest.max().unwrap_or(0).max(self.checkpoints.newest).max(FIRST) + 1;
+        let first = self.cluster.durability.first_checkpoint();
+        let number = newest.max().unwrap_or(0).max(self.checkpoints.newest).max(first) + 1;
         let awaited: BTreeSet<Peer> = self.of_kind(Kind::Server).map(|(peer, _)| peer).collect();
         for peer in &awaited {
             self.send(*peer, Message::Checkpoint { number });

@@ -13,3 +13,4 @@ mod refusals;
 mod regions;
 mod replay;
 mod strangers;
+mod uploads;
