@@ -15,9 +15,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::SystemTime;
 
-use libra_objects::{Environment, Fault, Kind, Object, Objects, Place, normal};
+use libra_objects::{Fault, Kind, Object, Objects, Place, normal};
 
-use crate::checkpoint::sealed::ParseError;
 use crate::checkpoint::{CheckpointError, directory_name};
 use crate::place::shard_in;
 
@@ -28,9 +27,10 @@ mod owner;
 mod prune;
 mod upload;
 
-pub use commit::{Commit, CommittedFile};
+pub use commit::{Commit, CommittedFile, Look};
 pub use disk::ArchiveDisk;
 pub use error::ArchiveError;
+pub use libra_objects::Environment;
 pub use owner::{Claim, Owner};
 pub use prune::{Pruned, Removal};
 pub use upload::{Rate, Uploader};
@@ -173,10 +173,7 @@ impl Archive {
         let name = Commit::name(number);
         let bytes = self.objects.read(&self.at(&name)).map_err(self.fail(&name))?;
         let file = format!("{}/{name}", self.url);
-        Ok(Commit::parse(&bytes, number).map_err(|error| match error {
-            ParseError::Fault(fault) => CheckpointError::Damaged { file, fault },
-            ParseError::Version(found) => CheckpointError::Version { file, found, known: Commit::VERSION },
-        }))
+        Ok(Commit::read(&bytes, number, file))
     }
 
     /// The files of a shard that count in this view, for reading alone.
@@ -232,7 +229,8 @@ fn named(name: &str) -> Option<Named> {
     }
     let mut parts = name.split('/');
     let (shard, directory, file) = (parts.next()?, parts.next()?, parts.next()?);
-    let is_file = parts.next().is_none() && !file.is_empty() && shard_in(shard).is_some();
+    let is_plain = !file.is_empty() && !file.starts_with('.');
+    let is_file = parts.next().is_none() && is_plain && shard_in(shard).is_some();
     let checkpoint: u64 = directory.strip_prefix("checkpoint-")?.parse().ok()?;
     (is_file && directory == directory_name(checkpoint)).then_some(Named::File { checkpoint })
 }

@@ -136,12 +136,12 @@ impl<D: Disk + Clone> Checkpoints<D> {
         Checkpoint::open(self, number)
     }
 
-    /// Opens a checkpoint for its rows alone, which are compared with checksums while they are read: each file at its end.
+    /// Opens a checkpoint whose rows are compared with checksums while they are read: each file at its end.
     ///
     /// # Errors
     /// See [`CheckpointError`].
     pub fn open_rows(&self, number: u64) -> Result<Checkpoint<D>, CheckpointError> {
-        Ok(Checkpoint::of_rows(self.disk.clone(), self.chain(number)?))
+        Checkpoint::of_rows(self.disk.clone(), self.chain(number)?)
     }
 
     /// Reads the state that its owner gave a checkpoint.

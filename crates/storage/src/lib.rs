@@ -110,4 +110,4 @@ pub use restore::{Recovered, RestoreFailure, restore};
 pub use row_file::RowFiles;
 pub use shard_checkpoints::ShardCheckpoints;
 pub use shard_log::ShardLog;
-pub use source::Source;
+pub use source::{Source, is_url};

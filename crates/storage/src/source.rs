@@ -9,6 +9,11 @@ use crate::archive::{Archive, ArchiveError, View};
 use crate::disk::{Disk, DiskError, RealDisk};
 use crate::place::shard_directory;
 
+/// True if a text is a URL, and no path.
+pub fn is_url(text: &str) -> bool {
+    Place::is_url(text)
+}
+
 /// The checkpoints of a job, for reading.
 #[derive(Debug)]
 pub enum Source {
@@ -24,7 +29,7 @@ impl Source {
     /// # Errors
     /// It is a URL, and cannot be read.
     pub fn open(data: &Path, number: Option<u64>) -> Result<Self, ArchiveError> {
-        let Some(url) = data.to_str().filter(|text| Place::is_url(text)) else {
+        let Some(url) = data.to_str().filter(|text| is_url(text)) else {
             return Ok(Self::Directory(data.to_owned()));
         };
         let archive = Archive::open(url, &Environment::of_process())?;

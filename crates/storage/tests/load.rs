@@ -174,7 +174,7 @@ fn upload(root: &Path, url: &str, stores: &mut [Store], number: u64) {
         checkpoint(root, store, (shard, shards), number, None);
         let own = Checkpoints::new(RealDisk::read_only(shard_directory(root, shard)).unwrap());
         let given_up = Arc::default();
-        Uploader::new(archive.clone(), 1, shard, Rate(u64::MAX), given_up).upload(&own, number).unwrap();
+        Uploader::new(archive.clone(), 1, Rate(u64::MAX), given_up).upload(&own, number).unwrap();
     }
     archive.commit(number, 1).unwrap();
 }

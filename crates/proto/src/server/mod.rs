@@ -123,6 +123,8 @@ pub struct Server {
     events: VecDeque<ServerEvent>,
     /// Time of the next attempt to restart the log.
     resume_at: Option<Instant>,
+    /// The checkpoint that the controller has asked for, while it is being written.
+    asked_checkpoint: Option<u64>,
     /// The view that the controller is sent as acted on once the log has this record.
     viewing: Option<u64>,
     /// Messages that violated the protocol, and streams that were closed without one.
@@ -197,6 +199,7 @@ impl Server {
             actions: VecDeque::new(),
             events: VecDeque::new(),
             resume_at: None,
+            asked_checkpoint: None,
             viewing: None,
             dropped: 0,
             strangers: StrangerCount::default(),

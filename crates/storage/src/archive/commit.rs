@@ -7,9 +7,11 @@ use libra_objects::{Created, Object};
 use serde::{Deserialize, Serialize};
 use tracing::debug;
 
-use super::{Archive, ArchiveError, Named, named};
+use super::{Archive, ArchiveError, Named, committed, named};
 use crate::checkpoint::sealed::{ParseError, field, hex, seal, unseal};
-use crate::checkpoint::{Checkpoints, Description, Fault, FileInfo, MANIFEST, TableInfo, directory_name};
+use crate::checkpoint::{
+    CheckpointError, Checkpoints, Description, Fault, FileInfo, MANIFEST, TableInfo, directory_name,
+};
 
 /// A checkpoint of a job: all files of all shards, those of the checkpoints that it builds on among them.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -45,13 +47,31 @@ pub struct CommittedFile {
 }
 
 impl Commit {
-    pub(super) const VERSION: u64 = 1;
+    /// Version of the format.
+    pub const VERSION: u64 = 1;
 
     pub(super) fn name(number: u64) -> String {
         format!("job-{number}.json")
     }
 
-    pub(super) fn parse(bytes: &[u8], number: u64) -> Result<Self, ParseError> {
+    /// Reads the bytes of the commit with this number, which messages call `file`.
+    ///
+    /// # Errors
+    /// They are not as they were written.
+    pub fn read(bytes: &[u8], number: u64, file: String) -> Result<Self, CheckpointError> {
+        Self::parse(bytes, number).map_err(|error| match error {
+            ParseError::Fault(fault) => CheckpointError::Damaged { file, fault },
+            ParseError::Version(found) => CheckpointError::Version { file, found, known: Self::VERSION },
+        })
+    }
+
+    /// Returns the bytes that are read as this commit.
+    #[must_use]
+    pub fn to_bytes(&self) -> Vec<u8> {
+        seal(self).0
+    }
+
+    fn parse(bytes: &[u8], number: u64) -> Result<Self, ParseError> {
         let (commit, _) = unseal::<Self>(bytes, "a commit", Self::VERSION)?;
         if commit.number != number {
             return Err(field("number", commit.number, "the number in the name").into());
@@ -76,6 +96,15 @@ impl Commit {
     }
 }
 
+/// Result of [`Archive::look_above`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Look {
+    /// The newest checkpoint that all shards have uploaded.
+    pub uploaded: Option<u64>,
+    /// Bytes of all objects: they change while something is uploaded.
+    pub bytes: u64,
+}
+
 /// What the shards of a job have uploaded of a checkpoint.
 struct Parts {
     description: Description,
@@ -92,7 +121,7 @@ impl Archive {
         self.check_owner(owner)?;
         let objects = self.list("")?;
         let commit = self.assemble(&objects, number)?;
-        let (bytes, name) = (Bytes::from(seal(&commit).0), Commit::name(number));
+        let (bytes, name) = (Bytes::from(commit.to_bytes()), Commit::name(number));
         let create = || self.objects.create(&self.at(&name), bytes.clone()).map_err(self.fail(&name));
         // A store without conditional put would replace it.
         let is_new = !objects.contains_key(&name) && create()? != Created::Taken;
@@ -103,12 +132,14 @@ impl Archive {
         Ok(commit)
     }
 
-    /// Looks for a checkpoint above this number, of so many shards, that all of them have uploaded and that does not count yet.
+    /// Looks for a checkpoint above this number, and above all that count, that all shards have uploaded.
     ///
     /// # Errors
     /// The store refused.
-    pub fn uploaded_above(&self, above: u64) -> Result<Option<u64>, ArchiveError> {
+    pub fn look_above(&self, above: u64) -> Result<Look, ArchiveError> {
         let objects = self.list("")?;
+        let bytes = objects.values().map(|object| object.bytes).sum();
+        let above = objects.keys().filter_map(|name| committed(name)).max().unwrap_or(0).max(above);
         let manifests: BTreeSet<u64> = objects
             .keys()
             .filter(|name| name.ends_with(&format!("/{MANIFEST}")))
@@ -117,15 +148,14 @@ impl Archive {
                 _ => None,
             })
             .collect();
-        let is_there = |number: &u64| !objects.contains_key(&Commit::name(*number));
-        for number in manifests.into_iter().rev().filter(is_there) {
+        for number in manifests.into_iter().rev() {
             match self.assemble(&objects, number) {
-                Ok(_) => return Ok(Some(number)),
+                Ok(_) => return Ok(Look { uploaded: Some(number), bytes }),
                 Err(ArchiveError::Incomplete { .. } | ArchiveError::Checkpoint(_)) => {}
                 Err(error) => return Err(error),
             }
         }
-        Ok(None)
+        Ok(Look { uploaded: None, bytes })
     }
 
     /// Looks that all files of a checkpoint are there, by the manifests of all shards.

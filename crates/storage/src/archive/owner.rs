@@ -62,8 +62,13 @@ impl Archive {
         let bytes = Bytes::from(serde_json::to_vec_pretty(owner).expect("numbers and a name"));
         let at = self.at(OWNER);
         // A store without conditional put would replace it.
-        let is_new = self.objects.head(&at).is_err()
-            && self.objects.create(&at, bytes.clone()).map_err(self.fail(OWNER))? != Created::Taken;
+        let is_new = match self.objects.head(&at) {
+            Ok(_) => false,
+            Err(Fault::Missing) => {
+                self.objects.create(&at, bytes.clone()).map_err(self.fail(OWNER))? != Created::Taken
+            }
+            Err(fault) => return Err(self.fail(OWNER)(fault)),
+        };
         if !is_new {
             let other = self.owner()?;
             if !takes_over && other.as_ref().is_none_or(|other| other.owner != owner.owner) {
@@ -99,6 +104,15 @@ impl Archive {
             Err(Fault::Missing) => Ok(None),
             Err(fault) => Err(self.fail(OWNER)(fault)),
         }
+    }
+
+    /// The number of the job that writes here.
+    ///
+    /// # Errors
+    /// None does, or the store refused.
+    pub fn owner_number(&self) -> Result<u64, ArchiveError> {
+        let owner = self.owner()?.ok_or_else(|| self.fail(OWNER)(Fault::Missing))?;
+        Ok(owner.owner)
     }
 
     /// Looks that the URL is still that of a job.

@@ -32,7 +32,6 @@ pub struct Rate(pub u64);
 pub struct Uploader {
     archive: Archive,
     owner: u64,
-    shard: u16,
     rate: Rate,
     part_bytes: u64,
     /// Set when the process is about to end.
@@ -45,9 +44,9 @@ pub struct Uploader {
 
 impl Uploader {
     /// For a shard of the job that owns the URL.
-    pub fn new(archive: Archive, owner: u64, shard: u16, rate: Rate, given_up: Arc<AtomicBool>) -> Self {
+    pub fn new(archive: Archive, owner: u64, rate: Rate, given_up: Arc<AtomicBool>) -> Self {
         let (uploaded, sent) = (BTreeMap::new(), (0, Instant::now()));
-        Self { archive, owner, shard, rate, part_bytes: PART, given_up, uploaded, sent }
+        Self { archive, owner, rate, part_bytes: PART, given_up, uploaded, sent }
     }
 
     /// The same with parts of another size than 8 MiB. Stores want 5 MiB at least.
@@ -84,8 +83,8 @@ impl Uploader {
         bytes: Bytes,
     ) -> Result<(), ArchiveError> {
         let number = manifest.description.number;
-        let local = directory_name(number);
-        let at = format!("shard-{}/{local}/{MANIFEST}", self.shard);
+        let (local, shard) = (directory_name(number), manifest.description.shard);
+        let at = format!("shard-{shard}/{local}/{MANIFEST}");
         let archive = self.archive.clone();
         match archive.objects.read(&archive.at(&at)) {
             // It goes last, so all else is there.
@@ -104,7 +103,7 @@ impl Uploader {
             Err(fault) => return Err(archive.fail(&at)(fault)),
         }
         for file in &manifest.files {
-            let name = format!("shard-{}/{local}/{}", self.shard, file.name);
+            let name = format!("shard-{shard}/{local}/{}", file.name);
             if self.uploaded.get(&name) != Some(&file.checksum) {
                 self.upload_file(disk, &format!("{local}/{}", file.name), &name, file)?;
                 self.uploaded.insert(name, file.checksum);

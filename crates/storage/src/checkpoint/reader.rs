@@ -51,9 +51,10 @@ impl<D: Disk + Clone> Checkpoint<D> {
         Ok(Self { disk: checkpoints.disk().clone(), manifests, state })
     }
 
-    /// Takes files as they are, without the state of the owner.
-    pub(super) fn of_rows(disk: D, manifests: Vec<Manifest>) -> Self {
-        Self { disk, manifests, state: Vec::new() }
+    /// Reads the state of the owner, and takes the other files as they are.
+    pub(super) fn of_rows(disk: D, manifests: Vec<Manifest>) -> Result<Self, CheckpointError> {
+        let state = read_state(&disk, manifests.last().expect("the chain has itself"))?;
+        Ok(Self { disk, manifests, state })
     }
 
     /// Returns its manifest.
@@ -72,7 +73,7 @@ impl<D: Disk + Clone> Checkpoint<D> {
         &self.disk
     }
 
-    /// Returns the state that its owner gave to [`Writer::finish`](super::Writer::finish); nothing if it was opened for its rows alone.
+    /// Returns the state that its owner gave to [`Writer::finish`](super::Writer::finish).
     #[must_use]
     pub fn state(&self) -> &[u8] {
         &self.state

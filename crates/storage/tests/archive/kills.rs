@@ -34,8 +34,8 @@ fn job(
         if let Some(plant) = planted {
             plant(number);
         }
-        for (shard, disk) in (0..).zip(disks) {
-            uploader(archive, OWNER, shard).upload(disk, number)?;
+        for disk in disks {
+            uploader(archive, OWNER).upload(disk, number)?;
         }
         history.uploaded.push(number);
         archive.commit(number, OWNER)?;
@@ -83,8 +83,8 @@ fn check(
     }
     healthy.claim(&Owner::of_process(8), true).map_err(text)?;
     if newest != Some(NEWEST) {
-        for (shard, disk) in (0..).zip(disks) {
-            uploader(healthy, 8, shard).upload(disk, NEWEST).map_err(text)?;
+        for disk in disks {
+            uploader(healthy, 8).upload(disk, NEWEST).map_err(text)?;
         }
         healthy.commit(NEWEST, 8).map_err(text)?;
     }
@@ -112,8 +112,8 @@ fn sweep(planted: bool) -> (u64, Option<String>) {
         let keeps_all = archive(&commits, true);
         keeps_all.claim(&Owner::of_process(OWNER), false).unwrap();
         for number in 1..=NEWEST {
-            for (shard, disk) in (0..).zip(&disks) {
-                uploader(&keeps_all, OWNER, shard).upload(disk, number).unwrap();
+            for disk in &disks {
+                uploader(&keeps_all, OWNER).upload(disk, number).unwrap();
             }
             keeps_all.commit(number, OWNER).unwrap();
         }

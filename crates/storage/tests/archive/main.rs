@@ -65,9 +65,9 @@ fn in_memory() -> Faulty {
     Faulty::new(store.clone(), Some(store))
 }
 
-fn uploader(archive: &Archive, owner: u64, shard: u16) -> Uploader {
+fn uploader(archive: &Archive, owner: u64) -> Uploader {
     // Files of rows are longer, and the state is shorter.
-    Uploader::new(archive.clone(), owner, shard, Rate(u64::MAX), Arc::default()).with_part_bytes(150)
+    Uploader::new(archive.clone(), owner, Rate(u64::MAX), Arc::default()).with_part_bytes(150)
 }
 
 /// Reads everything that counts; returns the numbers.
@@ -88,7 +88,7 @@ fn verify(archive: &Archive) -> Result<Vec<u64>, String> {
 /// Uploads the parts of a checkpoint, and commits it.
 fn put(archive: &Archive, owner: u64, number: u64) -> Result<(), ArchiveError> {
     for shard in 0..SHARDS {
-        uploader(archive, owner, shard).upload(&checkpoints(shard, SHARDS, 0), number)?;
+        uploader(archive, owner).upload(&checkpoints(shard, SHARDS, 0), number)?;
     }
     archive.commit(number, owner).map(drop)
 }
@@ -99,7 +99,7 @@ fn what_is_committed_comes_back_as_it_was() {
     archive.claim(&Owner::of_process(7), false).unwrap();
     put(&archive, 7, 2).unwrap();
     // Uploaded, but not by all.
-    uploader(&archive, 7, 0).upload(&checkpoints(0, SHARDS, 0), 4).unwrap();
+    uploader(&archive, 7).upload(&checkpoints(0, SHARDS, 0), 4).unwrap();
     assert!(matches!(archive.commit(4, 7), Err(ArchiveError::Incomplete { number: 4, .. })));
     assert_eq!(verify(&archive).unwrap(), [2]);
     put(&archive, 7, 5).unwrap();
@@ -120,7 +120,7 @@ fn an_upload_sends_only_what_is_not_there() {
     let archive = archive(&in_memory(), true);
     archive.claim(&Owner::of_process(7), false).unwrap();
     let disk = checkpoints(0, 1, 0);
-    let mut own = uploader(&archive, 7, 0);
+    let mut own = uploader(&archive, 7);
     let bytes =
         |numbers: &[u64]| numbers.iter().map(|number| disk.inspect(*number).unwrap().bytes()).sum::<u64>();
     assert_eq!(own.upload(&disk, 4).unwrap(), bytes(&[3, 4]));
@@ -135,13 +135,13 @@ fn a_second_job_is_refused_until_it_takes_over() {
         let claim = archive.claim(&Owner::of_process(1), false).unwrap();
         assert_eq!((claim.is_conditional, claim.newest), (lack == Lack::Nothing, 0));
         put(&archive, 1, 3).unwrap();
-        uploader(&archive, 1, 0).upload(&checkpoints(0, SHARDS, 0), 5).unwrap();
+        uploader(&archive, 1).upload(&checkpoints(0, SHARDS, 0), 5).unwrap();
         let refused = archive.claim(&Owner::of_process(2), false).unwrap_err().to_string();
         assert!(refused.contains(&format!("of process {} on", std::process::id())), "{refused}");
         assert!(refused.contains("--restore-from mem://b/runs/one"), "{refused}");
         // One that goes on with these checkpoints takes them over, without what does not count.
         assert_eq!(archive.claim(&Owner::of_process(2), true).unwrap().newest, 3);
-        assert!(archive.uploaded_above(3).unwrap().is_none());
+        assert!(archive.look_above(3).unwrap().uploaded.is_none());
         for late in [put(&archive, 1, 5), archive.commit(3, 1).map(drop)] {
             assert!(matches!(late, Err(ArchiveError::Lost { .. })), "{late:?}");
         }
@@ -149,7 +149,7 @@ fn a_second_job_is_refused_until_it_takes_over() {
         assert_eq!(verify(&archive).unwrap(), [3, 4]);
         // Another checkpoint of a number that counts is never put over it.
         let other = checkpoints(0, SHARDS, 1);
-        let over = uploader(&archive, 2, 0).upload(&other, 4);
+        let over = uploader(&archive, 2).upload(&other, 4);
         assert!(matches!(over, Err(ArchiveError::NumberTaken { number: 3 | 4, .. })), "{over:?}");
         assert_eq!(verify(&archive).unwrap(), [3, 4]);
     }
@@ -167,12 +167,12 @@ fn the_last_checkpoint_is_found_when_all_have_uploaded_it() {
     let archive = archive(&in_memory(), true);
     archive.claim(&Owner::of_process(7), false).unwrap();
     put(&archive, 7, 3).unwrap();
-    uploader(&archive, 7, 0).upload(&checkpoints(0, SHARDS, 0), 5).unwrap();
-    assert_eq!(archive.uploaded_above(3).unwrap(), None);
-    uploader(&archive, 7, 1).upload(&checkpoints(1, SHARDS, 0), 5).unwrap();
-    assert_eq!(archive.uploaded_above(3).unwrap(), Some(5));
+    uploader(&archive, 7).upload(&checkpoints(0, SHARDS, 0), 5).unwrap();
+    assert_eq!(archive.look_above(3).unwrap().uploaded, None);
+    uploader(&archive, 7).upload(&checkpoints(1, SHARDS, 0), 5).unwrap();
+    assert_eq!(archive.look_above(3).unwrap().uploaded, Some(5));
     archive.commit(5, 7).unwrap();
-    assert_eq!(archive.uploaded_above(5).unwrap(), None);
+    assert_eq!(archive.look_above(5).unwrap().uploaded, None);
 }
 
 #[test]

@@ -4,6 +4,7 @@
 use libra_fuzz::fuzz;
 
 mod checkpoint;
+mod commit;
 mod job;
 mod log;
 mod message;
@@ -52,6 +53,11 @@ fn fuzz_logs() {
 #[test]
 fn fuzz_manifests() {
     fuzz!(checkpoint::manifests(), checkpoint::read_manifest);
+}
+
+#[test]
+fn fuzz_commits() {
+    fuzz!(commit::target(), commit::read);
 }
 
 #[test]
