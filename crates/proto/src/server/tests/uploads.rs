@@ -46,7 +46,7 @@ fn the_controller_is_answered_when_the_upload_has_ended() {
         let requests = write(&mut harness, number);
         assert!(requests.contains(&asked), "{requests:?}");
         assert!(requests.iter().any(|request| matches!(request, StorageRequest::TrimLog { .. })));
-        assert_eq!(harness.answers(CONTROLLER), []);
+        assert_eq!(harness.answers(CONTROLLER), [Message::CheckpointBegun { number }]);
         harness.store(StorageEvent::Uploaded { number, failure: failure.clone() });
         assert_eq!(harness.answers(CONTROLLER), [Message::Checkpointed { number, failure }]);
     }
@@ -58,6 +58,7 @@ fn a_checkpoint_that_was_not_written_is_not_uploaded() {
     let (mut harness, ..) = uploading();
     harness.send(CONTROLLER, Message::Checkpoint { number: 9 });
     harness.requests.clear();
+    harness.answers(CONTROLLER);
     harness.store(StorageEvent::CheckpointFailed { number: 9, reason: "full".into() });
     let failure = Some("full".to_owned());
     assert_eq!(harness.answers(CONTROLLER), [Message::Checkpointed { number: 9, failure }]);
