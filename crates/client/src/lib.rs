@@ -55,8 +55,9 @@ pub use libra_plan::{
 };
 pub use libra_proto::{
     ArithmeticMode, AssignedRows, ClientError, Cluster, ColdPath, ControllerCommand, ControllerEvent,
-    Durability, HotPath, MemberStatus, Mode, Outcome, Parameters, Peer, PullId, Pulled, ServerEvent, Sizes,
-    Statistics, TablePage, Tick, TrainingNote, VERSION, ValueFormat, WorkerCommand, WorkerEvent,
+    Durability, HotPath, MemberStatus, Mode, Outcome, Parameters, Peer, PullId, Pulled, ReadCounts,
+    ServerEvent, Sizes, Statistics, TablePage, Tick, TrainingNote, VERSION, ValueFormat, WorkerCommand,
+    WorkerEvent,
 };
 pub use libra_store::{
     Admission, Decay, Eviction, Init, LifecycleCounts, Optimizer, OutOfRange, RowLifecycle, Schedule, Store,

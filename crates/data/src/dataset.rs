@@ -141,8 +141,8 @@ pub struct DataSet {
     schema: Schema,
     roles: Vec<(String, Role)>,
     text: Option<TextColumns>,
-    files: Vec<(FileInfo, Content)>,
-    chunks: Vec<Chunk>,
+    files: Arc<[(FileInfo, Content)]>,
+    chunks: Arc<[Chunk]>,
 }
 
 /// Layout of a file.
@@ -205,6 +205,12 @@ impl DataSet {
         self.chunks.iter().map(|chunk| chunk.rows).sum()
     }
 
+    /// Returns the same set with counts of its own: those of one reader among several.
+    #[must_use]
+    pub fn counted_apart(&self) -> Self {
+        Self { store: Arc::new(self.store.counted_apart()), ..self.clone() }
+    }
+
     /// Returns what was read so far.
     pub fn counts(&self) -> Counts {
         let (requests, retries, bytes) = self.store.counts();
@@ -215,13 +221,13 @@ impl DataSet {
     pub fn fingerprint(&self) -> u64 {
         let mut sum = text_id(self.schema.description.to_toml().as_bytes());
         let mut add = |bits: u64| sum = splitmix64(sum ^ bits);
-        for (info, _) in &self.files {
+        for (info, _) in &*self.files {
             // The last part of the name: machines may have the set in different directories, and copies have other times.
             add(text_id(info.name.rsplit('/').next().unwrap_or_default().as_bytes()));
             add(info.bytes);
             add(if info.version.contains('"') { text_id(info.version.as_bytes()) } else { 0 });
         }
-        for chunk in &self.chunks {
+        for chunk in &*self.chunks {
             add(u64::from(chunk.file) << 32 | u64::from(chunk.group));
             add(chunk.rows);
         }
@@ -279,7 +285,7 @@ impl DataSet {
                 Role::Category { index, .. } => ("category", Some(self.schema.categories[index])),
             };
             let mut summary = ColumnSummary { name, role, kind, nulls: Some(0), bytes: Some(0) };
-            for (_, content) in &self.files {
+            for (_, content) in &*self.files {
                 let found = match content {
                     Content::Parquet(file) => file.column(position),
                     Content::Text(..) => (None, None),
@@ -407,7 +413,14 @@ impl Opener<'_> {
         let categories = kinds.split_off(kinds.len() - description.categories.len());
         let numbers = kinds.split_off(kinds.len() - description.numbers.len());
         let schema = Schema { description, numbers, categories };
-        Ok(DataSet { store: self.store, schema, roles, text: None, files, chunks })
+        Ok(DataSet {
+            store: self.store,
+            schema,
+            roles,
+            text: None,
+            files: files.into(),
+            chunks: chunks.into(),
+        })
     }
 
     fn text(
@@ -435,7 +448,9 @@ impl Opener<'_> {
             files.push((info, Content::Text(packing, index.runs)));
         }
         let schema = Schema { description, ..Schema::criteo() };
-        Ok(DataSet { store: self.store, schema, roles: Vec::new(), text: Some(columns), files, chunks })
+        let text = Some(columns);
+        let (files, chunks) = (files.into(), chunks.into());
+        Ok(DataSet { store: self.store, schema, roles: Vec::new(), text, files, chunks })
     }
 }
 

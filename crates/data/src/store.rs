@@ -54,6 +54,12 @@ impl Store {
         Ok(Self { remote, bytes_read: AtomicU64::new(0) })
     }
 
+    /// Returns the same store with counts of its own.
+    pub(crate) fn counted_apart(&self) -> Self {
+        let remote = self.remote.as_ref().map(Remote::counted_apart);
+        Self { remote, bytes_read: AtomicU64::new(0) }
+    }
+
     /// Requests sent, how many of them were retries, and bytes read.
     pub(crate) fn counts(&self) -> (u64, u64, u64) {
         let (requests, retries) = self.remote.as_ref().map_or((0, 0), Remote::requests);

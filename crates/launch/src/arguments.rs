@@ -32,9 +32,10 @@ pub struct ModelArguments {
     /// The model's data, or `synthetic` for built-in data
     ///
     /// gmf, mlp, neumf: MovieLens, a directory with the NCF split or with u.data. deeplight: Criteo's log of display advertising (train.txt, 40 columns,
-    /// of any size), or rows of hashed features; a file, or a directory with one. lstm: a directory with *.train.txt and *.valid.txt, as in Penn Treebank,
+    /// of any size), or rows of hashed features; a file, or a directory with one; or a data set in Parquet or Criteo's text, on disk, at s3://, gs://,
+    /// az:// or https://, as of libra data. lstm: a directory with *.train.txt and *.valid.txt, as in Penn Treebank,
     /// or with the files of the One Billion Word Benchmark.
-    #[arg(long, value_name = "PATH", default_value = "synthetic")]
+    #[arg(long, value_name = "PATH|URL", default_value = "synthetic")]
     pub data: String,
     /// Samples of a step of one worker [default: depends on the model; neumf 1024]
     #[arg(long, value_name = "N")]

@@ -7,7 +7,8 @@ use libra_models::{Measure, Quality};
 use libra_monitor::Totals;
 use libra_plan::{Plan, Summary};
 use libra_proto::{
-    Outcome, Refusal, ServerStatistics, Sizes, SwitchStatistics, TagKind, WorkRecord, WorkerStatistics,
+    Outcome, ReadCounts, Refusal, ServerStatistics, Sizes, StepTimes, SwitchStatistics, TagKind,
+    TrainingCounts, WorkRecord, WorkerStatistics,
 };
 use serde_json::{Map, Value, json};
 
@@ -213,7 +214,14 @@ impl<'c> Report<'c> {
                 "evaluate": self.epochs.iter().flatten().map(|epoch| epoch.seconds_evaluate).sum::<f64>(),
             },
             "samples": self.samples,
-            "data": { "repeated": self.repeated_chunks, "samples_before": self.samples_before },
+            "data": {
+                "repeated": self.repeated_chunks,
+                "samples_before": self.samples_before,
+                "requests": workers.training.reads.requests,
+                "retries": workers.training.reads.retries,
+                "bytes": workers.training.reads.bytes,
+                "step_share": step_share(&workers.training),
+            },
             "samples_per_second": self.samples_per_second(),
             "configuration": configuration,
         });
@@ -313,6 +321,9 @@ impl<'c> Report<'c> {
                 ),
             );
         }
+        if let Some((value, note)) = data_read(&workers.training) {
+            row("data read", value, note);
+        }
         if let Some((value, note)) = packet_tags(self.tags, switches.forged + workers.forged) {
             row("packet tags", value, note);
         }
@@ -351,6 +362,25 @@ impl<'c> Report<'c> {
         }
         println!("{}", summary(rows));
     }
+}
+
+/// Returns the share of the time of workers in which they read data.
+fn step_share(training: &TrainingCounts) -> f64 {
+    let StepTimes { data, pull, compute, push, clock } = training.step_us;
+    data as f64 / ((data + pull + compute + push + clock) as f64).max(1.0)
+}
+
+/// Returns a line about data that are read while they are trained on.
+fn data_read(training: &TrainingCounts) -> Option<(String, String)> {
+    let ReadCounts { requests, retries, bytes } = training.reads;
+    let share = 100.0 * step_share(training);
+    let requests = if requests > 0 {
+        format!("in {} requests, {} sent again; ", group(requests), group(retries))
+    } else {
+        String::new()
+    };
+    let value = format!("{} MB", group(bytes.div_ceil(1_000_000)));
+    (bytes > 0).then(|| (value, format!("{requests}{share:.1}% of the time of workers")))
 }
 
 /// Rows of servers that a memory limit has moved to disk, as a value and a note; none if it has moved none.

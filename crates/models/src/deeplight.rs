@@ -9,7 +9,7 @@ mod shuffle;
 
 use std::sync::Arc;
 
-use libra_client::{Parameters, TableSpec, Widths};
+use libra_client::{Parameters, ReadCounts, TableSpec, Widths};
 use serde::{Deserialize, Serialize};
 
 pub use data::{Dataset, Layout, Reading, Synthetic};
@@ -245,6 +245,10 @@ impl Learner for DeepLightLearner {
 
     fn chunks_alone(&self) -> u32 {
         self.feed.chunks_alone()
+    }
+
+    fn reads(&self) -> ReadCounts {
+        self.feed.reads()
     }
 
     fn next_batch(&mut self, batch: &mut Batch, keys: &mut Vec<u64>) -> Result<usize, TrainError> {

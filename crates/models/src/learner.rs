@@ -2,7 +2,7 @@
 
 use std::{ops::Range, sync::Arc};
 
-use libra_client::{Parameters, TableSpec};
+use libra_client::{Parameters, ReadCounts, TableSpec};
 
 use crate::{DataFile, Measure, Quality, TrainError, Training};
 
@@ -151,6 +151,11 @@ pub trait Learner {
     /// # Errors
     /// The data cannot be read.
     fn next_batch(&mut self, batch: &mut Self::Batch, keys: &mut Vec<u64>) -> Result<usize, TrainError>;
+
+    /// Returns what was read so far of data that are not in memory.
+    fn reads(&self) -> ReadCounts {
+        ReadCounts::default()
+    }
 
     /// The mean loss of a batch. Batches are computed in the order in which they are dealt. `values` holds its rows in the order of their keys; `gradients` is replaced by the gradients of the mean, laid out
     /// like them.

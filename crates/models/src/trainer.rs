@@ -235,6 +235,7 @@ impl<L: Learner> Trainer<L> {
             if chunks.is_open {
                 parameters.note(TrainingNote::Reads);
                 step.samples = self.learner.next_batch(&mut step.batch, &mut keys)?;
+                parameters.note(TrainingNote::Read(self.learner.reads()));
                 parameters.note(TrainingNote::Computes);
                 if step.samples > 0 {
                     break;
@@ -354,6 +355,7 @@ impl<L: Learner> Training for Trainer<L> {
                 evaluation.findings = self.learner.start_evaluation(epoch, parameters)?;
             }
             let quality = self.learner.evaluate(Chunk { number, chunks }, parameters)?;
+            parameters.note(TrainingNote::Read(self.learner.reads()));
             evaluation.quality.add(&quality).expect("a model has one kind of quality");
             parameters.finish_chunk(number, account(&evaluation))?;
             last = Some(number);

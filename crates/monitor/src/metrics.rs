@@ -133,6 +133,16 @@ fn worker(families: &mut Families, counts: &WorkerStatistics, details: &WorkerDe
         &[(&[], training.samples_planned as f64)],
     );
     families.gauge("libra_worker_loss", "Mean loss of the present epoch so far.", &[(&[], training.loss)]);
+    let reads = &training.reads;
+    families.counter(
+        "libra_worker_data_requests",
+        "Requests for data to servers.",
+        &[
+            (&[("kind", "first")], reads.requests.saturating_sub(reads.retries)),
+            (&[("kind", "retry")], reads.retries),
+        ],
+    );
+    families.counter("libra_worker_data_bytes", "Bytes of data that were read.", &[(&[], reads.bytes)]);
     let step = &training.step_us;
     let seconds = |micros: u64| micros as f64 / 1e6;
     families.seconds(

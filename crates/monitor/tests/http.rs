@@ -10,7 +10,9 @@ use std::time::{Duration, Instant};
 
 use libra_monitor::{Document, HttpPort, HttpServer, HttpToken, Kind};
 use libra_net::{ControllerNode, Inspector, NodeError, NodeOptions, ServerNode, WorkerNode};
-use libra_proto::{Cluster, EndCause, HotPath, MemberStatus, Outcome, Parameters, Sizes, TrainingNote};
+use libra_proto::{
+    Cluster, EndCause, HotPath, MemberStatus, Outcome, Parameters, ReadCounts, Sizes, TrainingNote,
+};
 use tokio::sync::mpsc;
 
 const TOKEN: &str = "0123456789abcdef";
@@ -120,6 +122,7 @@ fn a_job_is_seen_from_its_begin_to_its_end() {
     worker.note(TrainingNote::Plans { samples: 10 });
     worker.note(TrainingNote::Reads);
     thread::sleep(Duration::from_millis(150));
+    worker.note(TrainingNote::Read(ReadCounts { requests: 9, retries: 2, bytes: 1000 }));
     worker.note(TrainingNote::Trained { samples: 4, loss: 0.25 });
     worker.barrier().unwrap();
     let body = wait_for(&watched.controller, "/status", |_, body| body.contains("\"samples\":4"));
@@ -139,6 +142,10 @@ fn a_job_is_seen_from_its_begin_to_its_end() {
     assert!(head.contains("text/plain; version=0.0.4"), "{head}");
     let samples_of_worker = samples(&body);
     assert_eq!(samples_of_worker["libra_worker_samples_total{member=\"worker 0\"}"], 4.0);
+    for (kind, requests) in [("first", 7.0), ("retry", 2.0)] {
+        let name = format!("libra_worker_data_requests_total{{member=\"worker 0\",kind=\"{kind}\"}}");
+        assert_eq!(samples_of_worker[name.as_str()], requests);
+    }
     let data = samples_of_worker["libra_worker_step_seconds_total{member=\"worker 0\",part=\"data\"}"];
     assert!((0.15..5.0).contains(&data), "{data}");
     let (_, _, body) = get(&watched.server, "/metrics");

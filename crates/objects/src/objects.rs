@@ -88,7 +88,7 @@ pub struct Counts {
 pub struct Objects {
     store: Arc<dyn ObjectStore>,
     in_parts: Option<Arc<dyn MultipartStore>>,
-    runtime: Runtime,
+    runtime: Arc<Runtime>,
     are_files: bool,
     region: String,
     retries: u32,
@@ -116,6 +116,21 @@ impl Objects {
         Ok(Self { region, are_files, retries, ..Self::over(built.0, built.1)? })
     }
 
+    /// Returns the same objects with counts of their own.
+    #[must_use]
+    pub fn counted_apart(&self) -> Self {
+        Self {
+            store: Arc::clone(&self.store),
+            in_parts: self.in_parts.clone(),
+            runtime: Arc::clone(&self.runtime),
+            are_files: self.are_files,
+            region: self.region.clone(),
+            retries: self.retries,
+            requests_sent: AtomicU64::new(0),
+            retries_sent: AtomicU64::new(0),
+        }
+    }
+
     /// The objects of a store that is there already, without retries: for tests with faults.
     ///
     /// # Errors
@@ -125,7 +140,7 @@ impl Objects {
         in_parts: Option<Arc<dyn MultipartStore>>,
     ) -> Result<Self, Fault> {
         let runtime = Builder::new_current_thread().enable_all().build();
-        let runtime = runtime.map_err(|source| Fault::Io { doing: "starting a loop", source })?;
+        let runtime = Arc::new(runtime.map_err(|source| Fault::Io { doing: "starting a loop", source })?);
         let (requests_sent, retries_sent) = (AtomicU64::new(0), AtomicU64::new(0));
         let (region, are_files, retries) = (String::new(), false, 0);
         Ok(Self { store, in_parts, runtime, are_files, region, retries, requests_sent, retries_sent })

@@ -3,6 +3,7 @@
 use thiserror::Error;
 
 use crate::membership::EndCause;
+use crate::statistics::ReadCounts;
 
 /// Names one pull that is under way.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -134,6 +135,8 @@ pub enum TrainingNote {
     },
     /// It reads samples from now on.
     Reads,
+    /// It has read so much up to now.
+    Read(ReadCounts),
     /// It computes from now on.
     Computes,
     /// It has trained on a batch.

@@ -116,7 +116,7 @@ pub use server::{
 };
 pub use shared::Shared;
 pub use statistics::{
-    ServerStatistics, Statistics, StepTimes, SwitchStatistics, TrainingCounts, WorkerStatistics,
+    ReadCounts, ServerStatistics, Statistics, StepTimes, SwitchStatistics, TrainingCounts, WorkerStatistics,
 };
 pub use status::{
     CheckpointStatus, ControllerStatus, Details, Gathering, JobPhase, KnownMember, Lost, MemberState,

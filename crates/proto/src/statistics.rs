@@ -58,6 +58,27 @@ pub struct TrainingCounts {
     pub loss: f64,
     /// Microseconds by what it did or waited for.
     pub step_us: StepTimes,
+    /// Its reads of data sets that it does not have in memory.
+    pub reads: ReadCounts,
+}
+
+/// Reads of a data set, by one worker.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ReadCounts {
+    /// Requests to a server, retries included.
+    pub requests: u64,
+    /// Requests that were sent again.
+    pub retries: u64,
+    /// Bytes that were read, from servers and disks.
+    pub bytes: u64,
+}
+
+impl core::ops::AddAssign for ReadCounts {
+    fn add_assign(&mut self, other: Self) {
+        self.requests += other.requests;
+        self.retries += other.retries;
+        self.bytes += other.bytes;
+    }
 }
 
 /// Microseconds of a worker's steps. They add up to the time since it began.
@@ -92,6 +113,7 @@ impl core::ops::AddAssign for TrainingCounts {
             self.loss = other.loss;
         }
         self.step_us += other.step_us;
+        self.reads += other.reads;
     }
 }
 

@@ -30,7 +30,13 @@ pub(crate) fn worker_member(number: u16, pushes: u64) -> MemberDocument {
         push: 150 * pushes,
         clock: 40 * pushes,
     };
-    let training = TrainingCounts { samples: 256 * pushes, samples_planned: 100_000, loss: 0.4, step_us };
+    let training = TrainingCounts {
+        samples: 256 * pushes,
+        samples_planned: 100_000,
+        loss: 0.4,
+        step_us,
+        ..TrainingCounts::default()
+    };
     let counts = WorkerStatistics {
         pushes,
         rows: 100 * pushes,

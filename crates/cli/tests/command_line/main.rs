@@ -5,6 +5,7 @@
 mod archive;
 mod checkpoints;
 mod data;
+mod data_sets;
 mod doctor;
 #[path = "../../src/top/testing.rs"]
 mod documents;
@@ -21,6 +22,9 @@ mod process;
 mod refusals;
 mod resume;
 mod security;
+#[allow(dead_code, reason = "some of it is only for the tests of the crate")]
+#[path = "../../../data/tests/sets/server.rs"]
+mod server;
 mod shards;
 mod slowness;
 mod watching;

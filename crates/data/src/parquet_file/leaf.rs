@@ -1,5 +1,6 @@
 //! One column of a row group: its type, and its values as what they mean.
 
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
 use parquet::basic::{ConvertedType, LogicalType, Repetition, Type as Physical};
@@ -152,7 +153,7 @@ impl Leaf {
             &mut self.reader,
             BoolColumnReader | Int32ColumnReader | Int64ColumnReader | Int96ColumnReader | FloatColumnReader
                 | DoubleColumnReader | ByteArrayColumnReader,
-            reader => reader.skip_records(rows)
+            reader => guarded(|| reader.skip_records(rows))
         );
         let skipped = skipped.map_err(|error| failed(&self.at, error))?;
         if skipped < rows {
@@ -323,7 +324,7 @@ fn flat<T: DataType>(
 ) -> Result<usize, (usize, Failure)> {
     def.clear();
     let mut values: Vec<T::T> = Vec::with_capacity(rows);
-    let read = reader.read_records(rows, Some(def), None, &mut values);
+    let read = guarded(|| reader.read_records(rows, Some(def), None, &mut values));
     let (records, ..) = read.map_err(|error| (0, Failure::Parquet(error)))?;
     let at = |row| move |fault| (row, Failure::Value(fault));
     if kind.max_def == 0 {
@@ -362,7 +363,7 @@ fn lists<T: DataType>(
     def.clear();
     rep.clear();
     let mut values: Vec<T::T> = Vec::with_capacity(rows);
-    let read = reader.read_records(rows, Some(def), Some(rep), &mut values);
+    let read = guarded(|| reader.read_records(rows, Some(def), Some(rep), &mut values));
     let (records, ..) = read.map_err(|error| (0, Failure::Parquet(error)))?;
     let mut values = values.iter();
     let mut started = 0;
@@ -394,6 +395,15 @@ pub(crate) fn id_of(text: &[u8], meaning: Text) -> Result<u64, Fault> {
         Text::Any => Ok(text_id(text)),
         Text::Hex => crate::text_file::hexadecimal(text),
     }
+}
+
+/// Decodes, and takes a panic for an error: of some damaged pages the decoder makes nothing else. A column that has failed is not read again.
+fn guarded<T>(decode: impl FnOnce() -> Result<T, ParquetError>) -> Result<T, ParquetError> {
+    catch_unwind(AssertUnwindSafe(decode)).unwrap_or_else(|panic| {
+        let text = panic.downcast_ref::<String>().map(String::as_str);
+        let reason = text.or_else(|| panic.downcast_ref::<&str>().copied());
+        Err(ParquetError::General(reason.unwrap_or("the decoder failed").to_owned()))
+    })
 }
 
 fn failed(at: &At, error: ParquetError) -> DataError {

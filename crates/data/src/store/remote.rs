@@ -28,6 +28,10 @@ impl Remote {
         Ok(Self { objects, kind: place.kind().clone(), prefix: place.name_of("") })
     }
 
+    pub(super) fn counted_apart(&self) -> Self {
+        Self { objects: self.objects.counted_apart(), kind: self.kind.clone(), prefix: self.prefix.clone() }
+    }
+
     /// Requests sent, and how many of them were retries.
     pub(super) fn requests(&self) -> (u64, u64) {
         let counts = self.objects.counts();

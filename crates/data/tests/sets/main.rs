@@ -5,5 +5,6 @@
 mod bad_input;
 mod formats;
 mod parquet;
+mod server;
 mod servers;
 mod support;

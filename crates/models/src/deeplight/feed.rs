@@ -5,6 +5,8 @@ mod log;
 
 use std::{fmt, ops::Range, sync::Arc};
 
+use libra_client::ReadCounts;
+
 use super::{
     data::{Dataset, HashedSet, Layout, Reading, is_data_set},
     model::Samples,
@@ -48,6 +50,9 @@ pub(crate) trait Feed {
 
     /// Chunks of an epoch that a single worker goes through.
     fn chunks_alone(&self) -> u32;
+
+    /// Returns what was read so far of data that are not in memory.
+    fn reads(&self) -> ReadCounts;
 
     /// Goes to an epoch.
     fn start_epoch(&mut self, epoch: u32);

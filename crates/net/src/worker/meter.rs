@@ -51,6 +51,7 @@ impl Meter {
         match note {
             TrainingNote::Plans { samples } => self.counts.samples_planned += samples,
             TrainingNote::Reads => drop(self.enter(now, Part::Data)),
+            TrainingNote::Read(reads) => self.counts.reads = reads,
             TrainingNote::Computes => drop(self.enter(now, Part::Compute)),
             TrainingNote::Trained { samples, loss } => {
                 self.counts.samples += samples;

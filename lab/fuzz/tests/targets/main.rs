@@ -5,6 +5,7 @@ use libra_fuzz::fuzz;
 
 mod checkpoint;
 mod commit;
+mod data;
 mod job;
 mod log;
 mod message;
@@ -86,4 +87,19 @@ fn fuzz_plans() {
 #[test]
 fn fuzz_recordings() {
     fuzz!(recording::target(), recording::read);
+}
+
+#[test]
+fn fuzz_descriptions() {
+    fuzz!(data::descriptions(), data::read_description);
+}
+
+#[test]
+fn fuzz_texts() {
+    fuzz!(data::texts(), data::read_text);
+}
+
+#[test]
+fn fuzz_parquet() {
+    fuzz!(data::parquets(), data::read_parquet);
 }

@@ -3,7 +3,7 @@
 //! So there is no vocabulary and no pass over the rows before training. A number stands for its bin, a category for its id, or for its ids if it is a list;
 //! each field has a key for what is missing.
 
-use std::{path::Path, sync::Arc};
+use std::path::Path;
 
 use libra_data::{
     At, ColumnKind, Columns, DataSet, FILE_NAME, Fault, Field, Keys, Options, Selection, Split,
@@ -26,7 +26,7 @@ const MISSING: u64 = u64::MAX;
 #[derive(Debug)]
 pub(crate) struct HashedSet {
     pub(crate) name: String,
-    pub(crate) set: Arc<DataSet>,
+    pub(crate) set: DataSet,
     /// The rows to train on.
     pub(crate) train: Selection,
     /// The rows to test on.
@@ -87,7 +87,7 @@ impl HashedSet {
             test: Selection::new(test),
             fields,
             has_lists: set.schema().categories.contains(&ColumnKind::List),
-            set: Arc::new(set),
+            set,
         })
     }
 

@@ -2,6 +2,7 @@
 
 use std::{collections::VecDeque, ops::Range, sync::Arc, vec};
 
+use libra_client::ReadCounts;
 use libra_data::{ChunkReader, Columns, DataSet, Selection, Shuffle};
 
 use super::{
@@ -76,6 +77,7 @@ impl Source for HashedSet {
             test: (VecDeque::new(), None),
             columns: Columns::default(),
             distinct: DistinctKeys::default(),
+            set: Arc::new(self.set.counted_apart()),
             source: self,
         }))
     }
@@ -92,6 +94,8 @@ fn parts(rows: &Selection, part_rows: u64, batch: usize, workers: u16) -> u32 {
 
 struct HashedFeed {
     source: Arc<HashedSet>,
+    /// Its data, read by this worker.
+    set: Arc<DataSet>,
     rows: Selection,
     batch: usize,
     seed: u64,
@@ -115,6 +119,11 @@ impl Feed for HashedFeed {
         parts(&self.rows, self.source.train.part_rows(), self.batch, 1)
     }
 
+    fn reads(&self) -> ReadCounts {
+        let libra_data::Counts { requests, retries, bytes } = self.set.counts();
+        ReadCounts { requests, retries, bytes }
+    }
+
     fn start_epoch(&mut self, epoch: u32) {
         self.epoch_seed = epoch_seed(self.seed, epoch);
         self.shuffle = None;
@@ -131,7 +140,7 @@ impl Feed for HashedFeed {
         // Batches of equal size, instead of a short one at the end of each chunk.
         self.left = (rows, rows.div_ceil(self.batch as u64));
         let seed = splitmix64(self.epoch_seed ^ u64::from(chunk.number));
-        self.shuffle = Some(Shuffle::new(self.source.set.clone(), pieces.into_iter(), seed));
+        self.shuffle = Some(Shuffle::new(self.set.clone(), pieces.into_iter(), seed));
         Ok(u64::from(chunk.number) << 32)
     }
 
@@ -161,14 +170,14 @@ impl Feed for HashedFeed {
     ) -> Result<(), TrainError> {
         let (chunks, reader) = &mut self.test;
         let columns = &mut self.columns;
-        *columns = self.source.set.schema().columns();
+        *columns = self.set.schema().columns();
         while columns.rows() < rows {
             if let Some(open) = reader {
                 if open.read(rows - columns.rows(), columns).map_err(DataError::from)? == 0 {
                     *reader = None;
                 }
             } else if let Some(chunk) = chunks.pop_front() {
-                *reader = Some(self.source.set.read(&chunk).map_err(DataError::from)?);
+                *reader = Some(self.set.read(&chunk).map_err(DataError::from)?);
             } else {
                 break;
             }

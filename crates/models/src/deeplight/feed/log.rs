@@ -2,6 +2,8 @@
 
 use std::{ops::Range, sync::Arc};
 
+use libra_client::ReadCounts;
+
 use super::{
     super::{
         data::{Cursor, Dataset, Layout, Row},
@@ -92,6 +94,10 @@ impl Feed for LogFeed {
 
     fn chunks_alone(&self) -> u32 {
         whole_chunks(self.rows())
+    }
+
+    fn reads(&self) -> ReadCounts {
+        ReadCounts::default()
     }
 
     fn start_epoch(&mut self, epoch: u32) {

@@ -65,18 +65,18 @@ fn batches(place: &str, epoch: u32, chunks: u32) -> Vec<(Samples, Vec<u64>)> {
 #[test]
 fn all_formats_of_a_set_give_equal_batches() {
     let directory = TempDir::new().unwrap();
-    let groups = [1, 130, 5000].map(|rows| (OutputFormat::Parquet, rows));
+    let groups = [1, 130, 1500].map(|rows| (OutputFormat::Parquet, rows));
     let sets = FORMATS.map(|format| (format, 900)).into_iter().chain(groups);
     let found = sets.map(|(format, group_rows)| {
         let place = place(&directory, &format!("{format:?}{group_rows}"));
-        make(&place, 5000, format, 1700, group_rows);
+        make(&place, 1500, format, 600, group_rows);
         batches(&place, 2, 7)
     });
     let found: Vec<_> = found.collect();
     let rows: Vec<usize> = found[0].iter().map(|(samples, _)| samples.len()).collect();
-    // Each chunk has 571 rows, or 8 more or fewer, in six batches of equal size.
-    assert_eq!((rows.iter().sum::<usize>(), rows.len()), (4000, 42));
-    assert!(rows.iter().all(|rows| (93..=97).contains(rows)), "{rows:?}");
+    // Each chunk has 171 rows, or some more or fewer, in two batches of equal size.
+    assert_eq!((rows.iter().sum::<usize>(), rows.len()), (1200, 14));
+    assert!(rows.iter().all(|rows| (83..=89).contains(rows)), "{rows:?}");
     assert!(found.iter().all(|batches| *batches == found[0]));
 }
 
@@ -112,11 +112,11 @@ fn sorted(from: &str, to: &str, group_rows: usize, key: fn(&Columns, usize) -> f
 fn a_sorted_set_is_learned_as_well_as_a_shuffled_one() {
     let directory = TempDir::new().unwrap();
     let [shuffled, by_label, by_number] = ["shuffled", "label", "number"].map(|name| place(&directory, name));
-    make(&shuffled, 50_000, OutputFormat::Parquet, 50_000, 8192);
+    make(&shuffled, 30_000, OutputFormat::Parquet, 30_000, 8192);
     sorted(&shuffled, &by_label, 8192, |columns, row| columns.labels[row].into());
     // A number of the rows that decides about clicks, as a time may.
     sorted(&shuffled, &by_number, 8192, |columns, row| columns.numbers[0][row]);
-    // The mean of some seeds: AUC varies by 0.001 with the order of training.
+    // The mean of some seeds: AUC varies by 0.001 with the order of training. Read in order, the sorted set loses 0.012.
     let auc = |place: &str| {
         let of_seed = |seed| {
             let small = DeepLightConfig { width: 1, hidden: Vec::new(), ..settings(&config()) };
@@ -131,8 +131,8 @@ fn a_sorted_set_is_learned_as_well_as_a_shuffled_one() {
     };
     let [shuffled, by_label, by_number] = [&shuffled, &by_label, &by_number].map(|place| auc(place));
     assert!(shuffled > 0.7, "{shuffled}");
-    assert!(by_label > shuffled - 0.002, "{by_label} {shuffled}");
-    assert!(by_number > shuffled - 0.002, "{by_number} {shuffled}");
+    assert!(by_label > shuffled - 0.003, "{by_label} {shuffled}");
+    assert!(by_number > shuffled - 0.003, "{by_number} {shuffled}");
 }
 
 #[test]
@@ -289,16 +289,16 @@ fn settings_that_need_a_vocabulary_are_refused() {
 #[test]
 fn workers_have_several_chunks_of_equal_size() {
     let directory = TempDir::new().unwrap();
-    for group_rows in [1, 300, 3000] {
+    for group_rows in [1, 100, 1000] {
         let place = place(&directory, &group_rows.to_string());
-        make(&place, 3000, OutputFormat::Parquet, 3000, group_rows);
-        let workload = open(&TrainConfig { batch: 20, ..config() }, &place).unwrap();
+        make(&place, 1000, OutputFormat::Parquet, 1000, group_rows);
+        let workload = open(&TrainConfig { batch: 10, ..config() }, &place).unwrap();
         for workers in [1, 7, 64] {
             let Chunks { training, evaluation } = workload.chunks(workers);
-            // 120 batches to train on, and 30 to test on.
+            // 80 batches to train on, and 20 to test on.
             let least = |batches| (4 * u32::from(workers)).min(batches);
-            assert!((least(120)..=120).contains(&training), "{training} for {workers} workers");
-            assert!((least(30)..=30).contains(&evaluation), "{evaluation} for {workers} workers");
+            assert!((least(80)..=80).contains(&training), "{training} for {workers} workers");
+            assert!((least(20)..=20).contains(&evaluation), "{evaluation} for {workers} workers");
         }
     }
 }

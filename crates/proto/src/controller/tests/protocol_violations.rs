@@ -15,7 +15,7 @@ use crate::statistics::{ServerStatistics, Statistics, SwitchStatistics, WorkerSt
 #[derive(Debug, Clone)]
 enum Input {
     Call,
-    Send(usize, Message),
+    Send(usize, Box<Message>),
     Join(usize, Kind),
     Rejoin(usize, Kind, Peer, u64, u64, bool),
     Break(usize),
@@ -69,7 +69,7 @@ fn message() -> impl Strategy<Value = Message> {
 fn deed() -> impl Strategy<Value = Input> {
     prop_oneof![
         2 => Just(Input::Call),
-        12 => (0usize..12, message()).prop_map(|(link, message)| Input::Send(link, message)),
+        12 => (0usize..12, message()).prop_map(|(link, message)| Input::Send(link, Box::new(message))),
         3 => (0usize..12, kind()).prop_map(|(link, kind)| Input::Join(link, kind)),
         6 => (0usize..12, kind(), peer(), number(), number(), any::<bool>())
             .prop_map(|(link, kind, you, view, barriers, has_cluster)| Input::Rejoin(link, kind, you, view, barriers, has_cluster)),
@@ -86,7 +86,7 @@ fn link(number: usize) -> Link {
 fn carry_out(harness: &mut ControllerHarness, deed: Input) {
     match deed {
         Input::Call => drop(harness.call()),
-        Input::Send(number, message) => harness.deliver(link(number), message),
+        Input::Send(number, message) => harness.deliver(link(number), *message),
         Input::Join(number, kind) => harness.deliver(link(number), Message::Join(join(kind, link(number)))),
         Input::Rejoin(number, kind, you, view, barriers, has_cluster) => {
             let cluster = has_cluster.then(|| Box::new(ControllerHarness::running(1, 1, 0, 2).cluster()));
