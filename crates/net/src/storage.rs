@@ -219,13 +219,13 @@ fn keep_checkpoints(
     yield_to_others();
     while let Ok(request) = requests.recv() {
         let event = match request {
-            StorageRequest::Load { directory, number, seed, tables } => {
+            StorageRequest::Load { directory, number, seed, tables, shard } => {
                 let next = |rows| {
                     let asked = events.send(ServerCommand::Storage(StorageEvent::Loaded(rows))).is_ok()
                         && matches!(requests.recv(), Ok(StorageRequest::LoadNext));
                     if asked { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
                 };
-                match load(Path::new(&directory), number, seed, &tables, next) {
+                match load(Path::new(&directory), number, seed, &tables, shard, next) {
                     Ok(steps) => steps.map(|steps| StorageEvent::LoadEnded { steps }),
                     Err(error) => Some(StorageEvent::Failed { reason: error.to_string() }),
                 }

@@ -20,7 +20,7 @@ pub enum StorageRequest {
         /// True if there will be a log.
         log: bool,
     },
-    /// Read the rows of a whole checkpoint, of however many shards: answered by [`StorageEvent::Loaded`] for some rows, or by
+    /// Read the rows of a checkpoint, of however many shards, but for those that are of another shard for certain: answered by [`StorageEvent::Loaded`] for some rows, or by
     /// [`StorageEvent::LoadEnded`].
     Load {
         /// The data directory that it is in.
@@ -31,6 +31,8 @@ pub enum StorageRequest {
         seed: u64,
         /// The tables of the job, which must be those of the checkpoint.
         tables: Vec<TableSpec>,
+        /// The shard, and the number of shards of the job.
+        shard: (u16, u16),
     },
     /// Send the next rows of that checkpoint: those before are in the store.
     LoadNext,

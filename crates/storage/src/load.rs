@@ -59,7 +59,8 @@ pub enum LoadError {
     },
 }
 
-/// Reads checkpoint `number` in a data directory, or at a URL, and gives `take` the rows of all its shards, as rows of these tables of a job.
+/// Reads checkpoint `number` in a data directory, or at a URL, and gives `take` the rows of all its shards, as rows of these tables of a job;
+/// for a shard, which is one of so many, only its own if the checkpoint has as many.
 /// Returns the number of steps of each; `None` if `take` wanted no more.
 ///
 /// # Errors
@@ -69,6 +70,7 @@ pub fn load(
     number: u64,
     seed: u64,
     tables: &[TableSpec],
+    (own, of): (u16, u16),
     mut take: impl FnMut(RowBlock) -> ControlFlow<()>,
 ) -> Result<Option<Vec<u64>>, LoadError> {
     let source = Source::open(data, Some(number))?;
@@ -91,6 +93,10 @@ pub fn load(
             steps[table] = steps[table].max(description.steps.get(&spec.name).copied().unwrap_or(0));
         }
         shards = u16::try_from(description.shards).unwrap_or(u16::MAX);
+        if shards == of && shard != own {
+            shard += 1;
+            continue;
+        }
         let mut blocks = checkpoint.blocks(ROWS);
         while let Some(block) = blocks.next_block().map_err(fail)? {
             let mut rows = rows_of(block);

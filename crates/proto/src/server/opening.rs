@@ -81,8 +81,9 @@ impl Server {
                 self.phase = Phase::Loading;
                 let shard = self.shard.as_ref().expect("it was made above");
                 let (seed, tables) = (shard.cluster.seed, shard.cluster.tables.clone());
+                let shard = (shard.number, shard.cluster.shards());
                 let Load { directory, number } = load;
-                self.request(StorageRequest::Load { directory, number, seed, tables });
+                self.request(StorageRequest::Load { directory, number, seed, tables, shard });
             }
             None => self.store_first(now),
         }
