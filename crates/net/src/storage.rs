@@ -223,13 +223,13 @@ fn keep_checkpoints(
     yield_to_others();
     while let Ok(request) = requests.recv() {
         let event = match request {
-            StorageRequest::Load { directory, number, seed, tables, states: wanted } => {
+            StorageRequest::Load { directory, number, seed, tables, shard, states: wanted } => {
                 let next = |rows| {
                     let asked = events.send(ServerCommand::Storage(StorageEvent::Loaded(rows))).is_ok()
                         && matches!(requests.recv(), Ok(StorageRequest::LoadNext));
                     if asked { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
                 };
-                match load(Path::new(&directory), number, seed, &tables, next) {
+                match load(Path::new(&directory), number, seed, &tables, shard, next) {
                     Ok(loaded) => loaded.map(|Loaded { steps, states }| {
                         let states = if wanted { states } else { Vec::new() };
                         StorageEvent::LoadEnded { steps, states }

@@ -24,7 +24,7 @@ pub enum StorageRequest {
         /// True if the job resumes one whose shard may be there.
         resumes: bool,
     },
-    /// Read the rows of a whole checkpoint, of however many shards: answered by [`StorageEvent::Loaded`] for some rows, or by
+    /// Read the rows of a checkpoint, of however many shards, but for those that are of another shard for certain: answered by [`StorageEvent::Loaded`] for some rows, or by
     /// [`StorageEvent::LoadEnded`].
     Load {
         /// The data directory that it is in.
@@ -35,6 +35,8 @@ pub enum StorageRequest {
         seed: u64,
         /// The tables of the job, which must be those of the checkpoint.
         tables: Vec<TableSpec>,
+        /// The shard, and the number of shards of the job.
+        shard: (u16, u16),
         /// True if the states of its shards are wanted, too.
         states: bool,
     },

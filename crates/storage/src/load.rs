@@ -68,7 +68,8 @@ pub struct Loaded {
     pub states: Vec<Vec<u8>>,
 }
 
-/// Reads checkpoint `number` in a data directory, or at a URL, and gives `take` the rows of all its shards, as rows of these tables of a job.
+/// Reads checkpoint `number` in a data directory, or at a URL, and gives `take` the rows of all its shards, as rows of these tables of a job;
+/// for a shard, which is one of so many, only its own if the checkpoint has as many.
 /// Returns what it has besides; `None` if `take` wanted no more.
 ///
 /// # Errors
@@ -78,6 +79,7 @@ pub fn load(
     number: u64,
     seed: u64,
     tables: &[TableSpec],
+    (own, of): (u16, u16),
     mut take: impl FnMut(RowBlock) -> ControlFlow<()>,
 ) -> Result<Option<Loaded>, LoadError> {
     let source = Source::open(data, Some(number))?;
@@ -97,10 +99,14 @@ pub fn load(
             return Err(LoadError::Seed { expected: description.seed, found: seed });
         }
         let positions = positions(&description.tables, tables)?;
+        shards = u16::try_from(description.shards).unwrap_or(u16::MAX);
+        if shards == of && shard != own {
+            shard += 1;
+            continue;
+        }
         for (table, spec) in tables.iter().enumerate() {
             steps[table] = steps[table].max(description.steps.get(&spec.name).copied().unwrap_or(0));
         }
-        shards = u16::try_from(description.shards).unwrap_or(u16::MAX);
         states.push(checkpoints.state(number).map_err(fail)?);
         let mut blocks = checkpoint.blocks(ROWS);
         while let Some(block) = blocks.next_block().map_err(fail)? {

@@ -17,6 +17,8 @@ use libra_storage::{LoadError, ShardCheckpoints, Source, load, shard_directory};
 use libra_store::{Extent, Init, Optimizer, Store, TableSpec};
 
 const SEED: u64 = 11;
+/// A shard of a job that has another number of shards than any checkpoint here.
+const ANY: (u16, u16) = (0, 100);
 /// Rows by table and key: values, then state.
 type Rows = BTreeMap<(usize, u64), (Vec<f32>, Vec<f32>)>;
 
@@ -95,7 +97,7 @@ fn rows(store: &Store) -> Rows {
 fn load_shard(data: &Path, number: u64, (shard, shards): (u16, u16)) -> Store {
     let mut own = Store::of_shard(tables(), SEED, Shard::new(shard, shards)).unwrap();
     let is_own = |key: &u64| shard_of(*key, shards) == shard;
-    let steps = load(data, number, SEED, &tables(), |block| {
+    let steps = load(data, number, SEED, &tables(), (shard, shards), |block| {
         let width = tables()[block.table].width;
         let state = block.state.len() / block.keys.len().max(1);
         for key in block.removed.iter().filter(|key| is_own(key)) {
@@ -150,19 +152,19 @@ fn mismatched_tables_are_refused_in_words() {
     checkpoint(data.path(), &mut store(0, 2), (0, 2), 1, None);
     // The second shard is not there.
     let take = |_| ControlFlow::Continue(());
-    assert!(matches!(load(data.path(), 1, SEED, &tables(), take), Err(LoadError::Directory { .. })));
+    assert!(matches!(load(data.path(), 1, SEED, &tables(), ANY, take), Err(LoadError::Directory { .. })));
     let data = tempfile::tempdir().unwrap();
     checkpoint(data.path(), &mut store(0, 1), (0, 1), 1, None);
-    let error = load(data.path(), 1, SEED + 1, &tables(), take).unwrap_err();
+    let error = load(data.path(), 1, SEED + 1, &tables(), ANY, take).unwrap_err();
     assert!(
         error.to_string().contains("the seed of this job is 12, that of the checkpoint is 11"),
         "{error}"
     );
     let mut others = tables();
     others[0].rule = Optimizer::Sgd { rate: 0.5 }.into();
-    let error = load(data.path(), 1, SEED, &others, take).unwrap_err();
+    let error = load(data.path(), 1, SEED, &others, ANY, take).unwrap_err();
     assert!(error.to_string().contains(r#"table "user""#), "{error}");
-    assert!(matches!(load(data.path(), 4, SEED, &tables(), take), Err(LoadError::Checkpoint { .. })));
+    assert!(matches!(load(data.path(), 4, SEED, &tables(), ANY, take), Err(LoadError::Checkpoint { .. })));
 }
 
 /// Writes a checkpoint of these stores, and uploads it to a URL as all servers of a job do.
@@ -207,6 +209,22 @@ fn three_then_two_then_five_servers_go_on_by_url() {
 }
 
 #[test]
+fn a_shard_of_as_many_reads_only_its_own_rows() {
+    let root = tempfile::tempdir().unwrap();
+    let url = format!("file://{}/run", root.path().display());
+    let mut stores = [store(0, 2), store(1, 2)];
+    upload(root.path(), &url, &mut stores, 4);
+    let other = "shard-1/checkpoint-4/table-0-user-rows-00000.safetensors";
+    std::fs::remove_file(root.path().join("run").join(other)).unwrap();
+    for data in [Path::new(&url), root.path()] {
+        assert!(rows(&load_shard(data, 4, (0, 2))) == rows(&stores[0]));
+    }
+    let all = |own| load(Path::new(&url), 4, SEED, &tables(), own, |_| ControlFlow::Continue(()));
+    assert!(all((1, 2)).unwrap_err().to_string().contains(other));
+    assert!(all((0, 3)).unwrap_err().to_string().contains(other));
+}
+
+#[test]
 fn damage_at_a_url_ends_a_load_and_is_named() {
     let root = tempfile::tempdir().unwrap();
     let url = format!("file://{}/run", root.path().display());
@@ -216,7 +234,7 @@ fn damage_at_a_url_ends_a_load_and_is_named() {
     let last = bytes.len() - 1;
     bytes[last] ^= 1;
     std::fs::write(&file, bytes).unwrap();
-    let read = |number| load(Path::new(&url), number, SEED, &tables(), |_| ControlFlow::Continue(()));
+    let read = |number| load(Path::new(&url), number, SEED, &tables(), ANY, |_| ControlFlow::Continue(()));
     let error = read(4).unwrap_err().to_string();
     assert!(
         error.contains("/run/shard-1: checkpoint-4/table-0-user-rows-00000.safetensors is damaged"),

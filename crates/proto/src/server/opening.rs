@@ -81,9 +81,10 @@ impl Server {
                 self.phase = Phase::Loading;
                 let shard = self.shard.as_ref().expect("it was made above");
                 let (seed, tables) = (shard.cluster.seed, shard.cluster.tables.clone());
+                let shard = (shard.number, shard.cluster.shards());
                 let Load { directory, number, resumes_with } = load;
                 let states = resumes_with.is_some();
-                self.request(StorageRequest::Load { directory, number, seed, tables, states });
+                self.request(StorageRequest::Load { directory, number, seed, tables, shard, states });
             }
             None => self.store_first(now),
         }
@@ -218,6 +219,7 @@ impl Server {
             }
             (Phase::Finishing { event, is_last: true }, failure) => {
                 if failure.is_none() && self.upload(number) {
+                    self.last_upload = Some(number);
                     self.phase = Phase::Finishing { event, is_last: true };
                     return;
                 }
@@ -263,9 +265,7 @@ impl Server {
     /// A checkpoint was uploaded, or was not: it is on the disk, and the job goes on (rule L10).
     fn uploaded(&mut self, number: u64, failure: Option<String>) {
         match core::mem::replace(&mut self.phase, Phase::Serving) {
-            Phase::Finishing { event, is_last: true }
-                if self.shard.as_ref().is_some_and(|shard| shard.checkpoints.newest == number) =>
-            {
+            Phase::Finishing { event, is_last: true } if self.last_upload == Some(number) => {
                 let failure =
                     failure.map(|reason| format!("it is on the disk, and was not uploaded: {reason}"));
                 self.finish_with(event, failure);

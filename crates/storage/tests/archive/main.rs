@@ -4,6 +4,8 @@
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
 
 use libra_objects::Objects;
 use libra_storage::archive::{Archive, ArchiveError, Owner, Rate, Uploader};
@@ -126,6 +128,23 @@ fn an_upload_sends_only_what_is_not_there() {
     assert_eq!(own.upload(&disk, 4).unwrap(), bytes(&[3, 4]));
     assert_eq!(own.upload(&disk, 4).unwrap(), 0);
     assert_eq!(own.upload(&disk, 5).unwrap(), bytes(&[5]));
+}
+
+#[test]
+fn an_upload_keeps_its_rate_and_can_be_given_up() {
+    let archive = archive(&in_memory(), true);
+    archive.claim(&Owner::of_process(7), false).unwrap();
+    let disk = checkpoints(0, 1, 0);
+    let given_up = Arc::new(AtomicBool::new(false));
+    let rate = Rate(20_000);
+    let mut own = Uploader::new(archive.clone(), 7, rate, given_up.clone()).with_part_bytes(150);
+    let begun = Instant::now();
+    let bytes = own.upload(&disk, 1).unwrap();
+    // The last piece is sent when those before have had their time.
+    let least = (bytes - disk.inspect(1).unwrap().files.iter().map(|file| file.bytes).max().unwrap()) / 2;
+    assert!(begun.elapsed() >= Duration::from_secs_f64(least as f64 / rate.0 as f64), "{bytes} bytes");
+    given_up.store(true, Ordering::Relaxed);
+    assert!(matches!(own.upload(&disk, 3), Err(ArchiveError::GivenUp)));
 }
 
 #[test]
