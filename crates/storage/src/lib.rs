@@ -25,7 +25,7 @@
 //! // Nothing was ever written there: a server started there joins a job as a new one.
 //! assert!(restore(disk.clone(), None)?.is_none());
 //!
-//! let (log, _checkpoints) = create(disk.clone(), 7, 0, true)?;
+//! let (log, _checkpoints) = create(disk.clone(), 7, 0, true, false)?;
 //! let mut log = log.expect("it was asked for");
 //! log.handle(StorageRequest::Append { number: 1, record: b"a push".to_vec() });
 //! assert_eq!(log.sync(Instant::ZERO), Some(StorageEvent::Durable { record: 1 }));
