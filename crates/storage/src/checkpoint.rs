@@ -144,14 +144,6 @@ impl<D: Disk + Clone> Checkpoints<D> {
         Checkpoint::of_rows(self.disk.clone(), self.chain(number)?)
     }
 
-    /// Reads the state that its owner gave a checkpoint.
-    ///
-    /// # Errors
-    /// See [`CheckpointError`].
-    pub fn state(&self, number: u64) -> Result<Vec<u8>, CheckpointError> {
-        reader::read_state(&self.disk, &self.inspect(number)?)
-    }
-
     /// Reads of the newest checkpoint that can be read all but its rows; `None` if there is none.
     ///
     /// # Errors

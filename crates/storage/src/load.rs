@@ -92,8 +92,7 @@ pub fn load(
             .map_err(|cause| LoadError::Directory { directory: directory.clone(), cause })?;
         let fail = |cause| LoadError::Checkpoint { directory: directory.clone(), cause };
         // Damage that is found later ends the job, and rows of it are nowhere then.
-        let checkpoints = Checkpoints::new(disk);
-        let checkpoint = checkpoints.open_rows(number).map_err(fail)?;
+        let checkpoint = Checkpoints::new(disk).open_rows(number).map_err(fail)?;
         let description = &checkpoint.manifest().description;
         if description.seed != seed {
             return Err(LoadError::Seed { expected: description.seed, found: seed });
@@ -107,7 +106,7 @@ pub fn load(
         for (table, spec) in tables.iter().enumerate() {
             steps[table] = steps[table].max(description.steps.get(&spec.name).copied().unwrap_or(0));
         }
-        states.push(checkpoints.state(number).map_err(fail)?);
+        states.push(checkpoint.state().to_vec());
         let mut blocks = checkpoint.blocks(ROWS);
         while let Some(block) = blocks.next_block().map_err(fail)? {
             let mut rows = rows_of(block);
