@@ -16,6 +16,9 @@ use crate::output::{Output, bytes, count};
 /// DIR is the data directory of the job, with a directory shard-0, shard-1 .. of each shard, or one of those alone. In each are
 /// checkpoints (checkpoint-NUMBER) and the log of later updates (log-*.libra). A number is a checkpoint of the job when every
 /// shard has it. Only `prune` changes anything; all others may run while the servers do.
+///
+/// DIR may be a URL to which a job has uploaded checkpoints (--checkpoints): file:///DIR, s3://, gs:// or az://BUCKET/DIR, with
+/// credentials in the environment. A number is a checkpoint there when job-NUMBER.json is.
 #[derive(Subcommand, Debug)]
 #[command(after_help = "\
 Examples:
@@ -25,7 +28,8 @@ Examples:
   libra checkpoint verify data                       reads all; exit code 1 if anything is damaged
   libra checkpoint export data --to model            whole tables as safetensors, for Python
   libra checkpoint prune data --keep-checkpoints 3 --dry-run
-                                                     what would be removed")]
+                                                     what would be removed
+  libra checkpoint verify s3://models/run1           the same, at a URL")]
 pub(crate) enum Command {
     List(list::Arguments),
     Inspect(inspect::Arguments),

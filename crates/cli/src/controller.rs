@@ -5,13 +5,14 @@ use std::sync::mpsc::RecvTimeoutError;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail};
 use clap::{Args, ValueEnum};
 use libra_client::{Controller, ControllerCommand, ControllerEvent, JobSpec, Outcome, PacketTags, Sizes};
 use serde_json::json;
 use tokio::sync::mpsc::UnboundedSender;
 
 use libra_launch::arguments::positive_seconds;
+use libra_launch::commits::Committer;
 use libra_launch::event_log::EventLog;
 use libra_launch::exit::ExitArguments;
 use libra_launch::gathering::Gathering;
@@ -111,17 +112,34 @@ fn gather(arguments: &Arguments, watch: &mut ControllerWatch) -> Result<()> {
         .with_supervisor(Supervisor::from_environment())
         .with_inspector(watch.inspector());
     if arguments.tables == Tables::Workers {
+        let committer = committer(arguments, watch)?;
         let spec = arguments.job.without_tables(arguments.switches, address)?;
-        let spec = JobSpec { return_max: arguments.return_max, ..spec };
-        let outcome = serve(arguments, controller.with_tables_of_workers(), &spec, watch)?;
-        return arguments.job.report_counts(&outcome, started, watch);
+        let mut spec = JobSpec { return_max: arguments.return_max, ..spec };
+        committer.as_ref().map_or(Ok(()), |committer| committer.claim(&mut spec.durability))?;
+        let outcome = serve(arguments, controller.with_tables_of_workers(), &spec, watch, committer.as_ref());
+        let uncommitted = uncommitted(committer, &outcome);
+        arguments.job.report_counts(&outcome?, started, watch)?;
+        return uncommitted.map_or(Ok(()), |reason| bail!(reason));
     }
     let more = json!({ "command": "controller", "switches": arguments.switches });
     if let Some((job, outcome)) = arguments.job.done_before(address)? {
         return arguments.job.report(&job, &outcome, &EventLog::default(), started, more, watch);
     }
-    let (job, outcome, events) = serve_model(arguments, controller, watch)?;
-    arguments.job.report(&job, &outcome, &events, started, more, watch)
+    let committer = committer(arguments, watch)?;
+    let ended = serve_model(arguments, controller, watch, committer.as_ref());
+    let uncommitted = uncommitted(committer, &ended);
+    let (job, outcome, events) = ended?;
+    arguments.job.report(&job, &outcome, &events, started, more, watch)?;
+    uncommitted.map_or(Ok(()), |reason| bail!(reason))
+}
+
+fn committer(arguments: &Arguments, watch: &ControllerWatch) -> Result<Option<Committer>> {
+    Committer::start(&arguments.job.durability, arguments.job.bars(), watch.events())
+}
+
+/// Waits for the last checkpoint at a URL, if the job is done. Returns why it does not count there.
+fn uncommitted<T>(committer: Option<Committer>, ended: &Result<T>) -> Option<String> {
+    committer.and_then(|committer| committer.finish(ended.is_ok(), false))
 }
 
 /// Members of a cluster whose controller is gone call at the address of it ten times a second. Those that come later, since their machines
@@ -134,8 +152,10 @@ fn serve_model(
     arguments: &Arguments,
     controller: Controller,
     watch: &mut ControllerWatch,
+    committer: Option<&Committer>,
 ) -> Result<(Job, Outcome, EventLog)> {
     arguments.job.begin()?;
+    let commits = Committer::commits(committer);
     let (bars, address, switches) = (arguments.job.bars(), controller.address(), arguments.switches);
     let (ask, commands) = tokio::sync::mpsc::unbounded_channel();
     let asked = ask.clone();
@@ -151,6 +171,7 @@ fn serve_model(
             events.note(event);
             noted.note(event);
             report(written.as_ref(), event);
+            commits.note(event);
             tell(bars, event);
             if *event == ControllerEvent::TakesOver {
                 abort_when_interrupted(abort.clone());
@@ -162,7 +183,7 @@ fn serve_model(
     });
     let serving = serving.context("cannot start a thread for the controller")?;
     let prepared = match taken_over.recv_timeout(CALLS_WITHIN) {
-        Err(RecvTimeoutError::Timeout) => match Job::prepare(&arguments.job, switches, address) {
+        Err(RecvTimeoutError::Timeout) => match prepare(arguments, address, committer) {
             Ok(mut job) => {
                 job.spec.return_max = arguments.return_max;
                 // Until here an interrupt ends the process at once, with the work on the data.
@@ -194,6 +215,12 @@ fn serve_model(
     Ok((job, outcome, events))
 }
 
+fn prepare(arguments: &Arguments, address: SocketAddr, committer: Option<&Committer>) -> Result<Job> {
+    let mut job = Job::prepare(&arguments.job, arguments.switches, address)?;
+    committer.map_or(Ok(()), |committer| committer.claim(&mut job.spec.durability))?;
+    Ok(job)
+}
+
 /// Members would look for a controller that is only gone; one that ends the job notifies them.
 fn abort_when_interrupted(ask: UnboundedSender<ControllerCommand>) {
     interrupt::on_first(move || {
@@ -220,7 +247,9 @@ fn serve(
     controller: Controller,
     spec: &JobSpec,
     watch: &mut ControllerWatch,
+    committer: Option<&Committer>,
 ) -> Result<Outcome> {
+    let commits = Committer::commits(committer);
     let (bars, sizes, address) = (arguments.job.bars(), spec.sizes, controller.address());
     tell_sizes(bars, address, sizes);
     let gathering = Gathering::start(bars).context("cannot start a thread")?;
@@ -233,6 +262,7 @@ fn serve(
     let outcome = controller.run(sizes, spec.cluster(), commands, |event| {
         gathering.note(event);
         report(written.as_ref(), event);
+        commits.note(event);
         tell(bars, event);
     });
     outcome.map_err(failure)

@@ -6,7 +6,7 @@ mod recorders;
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use anyhow::{Result, bail};
 use clap::{Args, ValueEnum};
@@ -16,11 +16,11 @@ use serde_json::json;
 use self::faults::ScheduledFault;
 use self::local::Local;
 use self::recorders::Recorders;
-use libra_launch::arguments::{FaultArguments, parse_bytes};
+use libra_launch::arguments::{CHECKPOINT_EVERY, FaultArguments, parse_bytes};
+use libra_launch::commits::Committer;
 use libra_launch::event_log::{EventLog, FaultKind};
 use libra_launch::fault_schedule::{Moment, Target, TargetAt};
 use libra_launch::job::{Job, JobArguments};
-use libra_launch::resume::split_number;
 use libra_launch::watching::{CommandArguments, ControllerWatch, WatchArguments};
 
 /// Kind of switch that aggregates the hot rows.
@@ -31,9 +31,6 @@ enum SwitchKind {
     /// None: every row goes to the servers
     None,
 }
-
-/// Default interval between checkpoints, if there is a state directory.
-const CHECKPOINT_EVERY: Duration = Duration::from_secs(300);
 
 /// Starts a whole cluster on this machine and trains a model on it.
 ///
@@ -126,11 +123,10 @@ fn train(arguments: &Arguments, watch: &mut ControllerWatch) -> Result<()> {
     if switches == 0 && (standbys > 0 || !faults.is_empty()) {
         bail!("with --switch none there is no switch to kill, to relieve or to stand by for");
     }
-    let resumed = arguments.job.durability.resume.as_deref();
-    let state_dir = arguments.state_dir.clone().or_else(|| Some(split_number(resumed?).0.into()));
+    let state_dir = arguments.state_dir.clone().or_else(|| arguments.job.durability.resumed_directory());
     if state_dir.is_none() && arguments.job.durability.needs_disk() {
         bail!(
-            "--log, --checkpoint-every and --restore-from need --state-dir DIR, where servers keep logs and checkpoints"
+            "--log, --checkpoint-every, --restore-from and --checkpoints need --state-dir DIR, where servers keep logs and checkpoints"
         );
     }
     arguments.job.refuse_elastic()?;
@@ -150,7 +146,9 @@ fn train(arguments: &Arguments, watch: &mut ControllerWatch) -> Result<()> {
     if let Some((job, outcome)) = arguments.job.done_before(controller)? {
         return arguments.job.report(&job, &outcome, &EventLog::default(), started, more, watch);
     }
+    let committer = Committer::start(&arguments.job.durability, arguments.job.bars(), watch.events())?;
     let mut job = Job::prepare(&arguments.job, switches, controller)?;
+    committer.as_ref().map_or(Ok(()), |committer| committer.claim(&mut job.spec.durability))?;
     if state_dir.is_some() {
         job.spec.durability.checkpoint_every.get_or_insert(CHECKPOINT_EVERY);
     }
@@ -171,9 +169,11 @@ fn train(arguments: &Arguments, watch: &mut ControllerWatch) -> Result<()> {
         faults,
         recorders: recorders.clone(),
         bars: arguments.job.bars(),
+        commits: Committer::commits(committer.as_ref()),
     };
     let (outcome, events, unwritten) = local.run(watch)?;
+    let uncommitted = committer.and_then(|committer| committer.finish(unwritten.is_none(), true));
     arguments.job.report(&job, &outcome, &events, started, more, watch)?;
-    let failure = unwritten.or_else(|| recorders.and_then(|recorders| recorders.failure()));
+    let failure = unwritten.or(uncommitted).or_else(|| recorders.and_then(|recorders| recorders.failure()));
     failure.map_or(Ok(()), |reason| bail!(reason))
 }

@@ -2,8 +2,8 @@
 
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 
+use libra_objects::Environment;
 use serde::{Deserialize, Serialize};
 
 use crate::columns::Columns;
@@ -12,7 +12,7 @@ use crate::error::{At, DataError, Fault};
 use crate::hash::{splitmix64, text_id};
 use crate::parquet_file::{GroupReader, LeafType, ParquetFile, Role, leaf_types, read_footer, roles};
 use crate::place::{Format, Packing, Place};
-use crate::store::{Environment, FileInfo, Store};
+use crate::store::{FileInfo, Store};
 use crate::text_file::{Run, TextColumns, TextReader, open_index};
 
 /// Settings for the opening of a data set.
@@ -213,12 +213,8 @@ impl DataSet {
 
     /// Returns what was read so far.
     pub fn counts(&self) -> Counts {
-        let counters = &self.store.counters;
-        Counts {
-            requests: counters.requests.load(Ordering::Relaxed),
-            retries: counters.retries.load(Ordering::Relaxed),
-            bytes: counters.bytes.load(Ordering::Relaxed),
-        }
+        let (requests, retries, bytes) = self.store.counts();
+        Counts { requests, retries, bytes }
     }
 
     /// Returns a number that differs when files, rows or roles differ: members of a job compare it.

@@ -120,38 +120,9 @@ pub enum Fault {
         /// Error of the operating system.
         source: io::Error,
     },
-    /// A server refused, or did not answer after all retries.
-    #[error("{reason} (after {retries} retries)")]
-    Server {
-        /// The last answer.
-        reason: String,
-        /// Attempts after the first.
-        retries: u32,
-    },
-    /// No credentials were found.
-    #[error(
-        "no credentials: set those of the store in the environment, such as AWS_ACCESS_KEY_ID and \
-         AWS_SECRET_ACCESS_KEY, or AWS_SKIP_SIGNATURE=true for a public bucket"
-    )]
-    NoCredentials,
-    /// The credentials do not suffice.
-    #[error("the credentials do not allow it: {reason}")]
-    Denied {
-        /// The answer of the server.
-        reason: String,
-    },
-    /// The bucket is in another region.
-    #[error("the bucket is in another region than {region}: set AWS_REGION")]
-    WrongRegion {
-        /// The region that was tried.
-        region: String,
-    },
-    /// The bucket does not exist.
-    #[error("there is no such bucket")]
-    NoBucket,
-    /// The server sends whole files only.
-    #[error("the server does not serve ranges of a file: copy it to a disk or an object store")]
-    NoRanges,
+    /// A server refused, or was not reached.
+    #[error(transparent)]
+    Object(libra_objects::Fault),
     /// The file is not what it was when it was opened or indexed.
     #[error("the file has changed since the data set was opened: it must not change during a job")]
     Changed,
@@ -211,6 +182,16 @@ pub enum Fault {
 
 /// Text of a bad value is shown up to this many characters.
 const SHOWN_MAX: usize = 60;
+
+impl From<libra_objects::Fault> for Fault {
+    fn from(fault: libra_objects::Fault) -> Self {
+        match fault {
+            libra_objects::Fault::Missing => Self::Missing,
+            libra_objects::Fault::Changed => Self::Changed,
+            other => Self::Object(other),
+        }
+    }
+}
 
 impl Fault {
     /// A value that does not fit.

@@ -57,9 +57,10 @@ pub use dataset::{
 pub use description::{Category, Description, FILE_NAME, Keys, Text};
 pub use error::{At, DataError, Fault, Row};
 pub use hash::Field;
+pub use libra_objects::Environment;
 pub use make::Make;
 pub use scatter::shuffle_on_disk;
 pub use selection::Selection;
 pub use shuffle::{Shuffle, ShuffleSettings};
-pub use store::{Environment, FileInfo};
+pub use store::FileInfo;
 pub use write::{Output, OutputFormat, Writer};

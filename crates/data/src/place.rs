@@ -3,90 +3,48 @@
 use std::cmp::Ordering;
 
 use globset::{GlobBuilder, GlobMatcher};
-use url::Url;
+use libra_objects::Kind;
 
 use crate::error::{At, DataError, Fault};
 
 /// A parsed place.
 #[derive(Debug, Clone)]
 pub(crate) struct Place {
-    pub(crate) kind: Kind,
+    root: libra_objects::Place,
     /// Path, or key in the bucket, of the file or directory, or of the directory above a pattern; without a slash at the end.
     pub(crate) path: String,
     pub(crate) pattern: Option<GlobMatcher>,
-    /// In front of a path in messages.
-    prefix: String,
-}
-
-/// Kind of storage, with the bucket.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum Kind {
-    Local,
-    S3(String),
-    Google(String),
-    Azure(String),
-    /// Scheme, host and port.
-    Http(String),
 }
 
 impl Place {
     /// Parses what a user gave.
     pub(crate) fn parse(text: &str) -> Result<Self, DataError> {
-        let bad = |reason| At::file(without_secrets(text)).error(Fault::BadPlace { reason });
-        let Some((scheme, rest)) = text.split_once("://") else {
-            return Self::local(text);
-        };
-        if scheme == "file" {
-            let url = Url::parse(text).map_err(|_| bad("it is no URL"))?;
-            let path = url.to_file_path().map_err(|()| bad("a file URL is file:///PATH"))?;
-            return Self::local(path.to_str().ok_or_else(|| bad("the path is no text"))?);
-        }
-        let (host, path) = rest.split_once('/').unwrap_or((rest, ""));
-        if host.contains('@') {
-            return Err(bad("credentials belong into the environment, not into a URL"));
-        }
-        if host.is_empty() {
-            return Err(bad("it names no bucket or host"));
-        }
-        let kind = match scheme {
-            "s3" | "s3a" => Kind::S3(host.to_owned()),
-            "gs" => Kind::Google(host.to_owned()),
-            "az" => Kind::Azure(host.to_owned()),
-            "http" | "https" => {
-                if path.contains(['?', '#']) {
-                    return Err(bad("a query may hold a secret: give a URL without one"));
-                }
-                Kind::Http(format!("{scheme}://{host}"))
-            }
-            _ => return Err(bad("the schemes are file, s3, gs, az, http and https")),
-        };
-        Self::of(kind, format!("{scheme}://{host}/"), path)
-    }
-
-    fn local(path: &str) -> Result<Self, DataError> {
-        Self::of(Kind::Local, String::new(), path)
-    }
-
-    fn of(kind: Kind, prefix: String, path: &str) -> Result<Self, DataError> {
-        let is_pattern = path.contains(['*', '?', '[', '{']) && !matches!(kind, Kind::Http(_));
+        let root = libra_objects::Place::parse(text)
+            .map_err(|bad| At::file(bad.place).error(Fault::BadPlace { reason: bad.reason }))?;
+        let path = root.path.clone();
+        let is_pattern = path.contains(['*', '?', '[', '{']) && !matches!(root.kind, Kind::Http(_));
         // A file whose name looks like a pattern is a file.
-        if !is_pattern || kind == Kind::Local && std::path::Path::new(path).exists() {
+        if !is_pattern || root.kind == Kind::Local && std::path::Path::new(&path).exists() {
             let trimmed = path.trim_end_matches('/');
             let path = if trimmed.is_empty() && path.starts_with('/') { "/" } else { trimmed };
-            return Ok(Self { kind, path: path.to_owned(), pattern: None, prefix });
+            return Ok(Self { root, path: path.to_owned(), pattern: None });
         }
         let fixed = path.find(['*', '?', '[', '{']).unwrap_or(path.len());
-        let directory = path[..fixed].rfind('/').map_or("", |slash| &path[..slash]);
-        let glob = GlobBuilder::new(path).literal_separator(true).build();
+        let directory = path[..fixed].rfind('/').map_or("", |slash| &path[..slash]).to_owned();
+        let glob = GlobBuilder::new(&path).literal_separator(true).build();
         let matcher = glob
-            .map_err(|_| At::file(path).error(Fault::BadPlace { reason: "the pattern is not right" }))?
+            .map_err(|_| At::file(&path).error(Fault::BadPlace { reason: "the pattern is not right" }))?
             .compile_matcher();
-        Ok(Self { kind, path: directory.to_owned(), pattern: Some(matcher), prefix })
+        Ok(Self { root, path: directory, pattern: Some(matcher) })
+    }
+
+    pub(crate) fn kind(&self) -> &Kind {
+        &self.root.kind
     }
 
     /// Name of one of its files, for messages.
     pub(crate) fn name_of(&self, path: &str) -> String {
-        format!("{}{path}", self.prefix)
+        self.root.name_of(path)
     }
 
     /// The place itself, for messages.
@@ -94,15 +52,6 @@ impl Place {
         let pattern = self.pattern.as_ref().map(|pattern| pattern.glob().glob());
         let name = self.name_of(pattern.unwrap_or(&self.path));
         At::file(if name.is_empty() { ".".to_owned() } else { name })
-    }
-}
-
-/// A URL without user, password and query.
-fn without_secrets(text: &str) -> String {
-    let text = text.split(['?', '#']).next().unwrap_or_default();
-    match (text.find("://"), text.find('@')) {
-        (Some(scheme), Some(at)) if at > scheme => format!("{}://{}", &text[..scheme], &text[at + 1..]),
-        _ => text.to_owned(),
     }
 }
 
@@ -183,30 +132,15 @@ mod tests {
     use super::*;
 
     #[test]
-    fn urls_name_kind_bucket_and_key() {
+    fn patterns_of_urls_match_keys() {
         let place = Place::parse("s3://ads/criteo/day_*.parquet").unwrap();
-        assert_eq!((place.kind.clone(), place.path.as_str()), (Kind::S3("ads".to_owned()), "criteo"));
+        assert_eq!((place.kind().clone(), place.path.as_str()), (Kind::S3("ads".to_owned()), "criteo"));
         let pattern = place.pattern.as_ref().unwrap();
         assert!(pattern.is_match("criteo/day_3.parquet") && !pattern.is_match("criteo/x/day_3.parquet"));
         assert_eq!(place.at().to_string(), "s3://ads/criteo/day_*.parquet");
-        assert_eq!(Place::parse("gs://b").unwrap().kind, Kind::Google("b".to_owned()));
         let place = Place::parse("https://host:8080/a/b.parquet").unwrap();
-        assert_eq!(
-            (place.kind, place.path.as_str()),
-            (Kind::Http("https://host:8080".to_owned()), "a/b.parquet")
-        );
+        assert_eq!(place.path, "a/b.parquet");
         assert_eq!(Place::parse("file:///tmp/a%20b/").unwrap().path, "/tmp/a b");
-    }
-
-    #[test]
-    fn secrets_in_urls_are_refused_and_not_repeated() {
-        for text in
-            ["https://user:pass@host/a?token=geheim", "http://host/a?token=geheim", "s3://k:geheim@b/a"]
-        {
-            let error = Place::parse(text).unwrap_err().to_string();
-            assert!(!error.contains("geheim") && !error.contains("pass@"), "{error}");
-        }
-        assert!(Place::parse("ftp://host/a").unwrap_err().to_string().contains("schemes"));
     }
 
     #[test]

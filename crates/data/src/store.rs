@@ -3,17 +3,16 @@
 mod local;
 mod remote;
 
-use std::collections::BTreeMap;
-use std::fmt;
 use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use bytes::Bytes;
+use libra_objects::{Environment, Kind};
 use serde::{Deserialize, Serialize};
 
 use crate::error::{At, DataError, Fault};
-use crate::place::{Format, Kind, Place, natural_order};
+use crate::place::{Format, Place, natural_order};
 
 pub(crate) use local::LocalFile;
 use remote::Remote;
@@ -37,60 +36,11 @@ impl FileInfo {
     }
 }
 
-/// Settings and credentials of object stores: variables of an environment, as `AWS_REGION`. Values are never printed.
-#[derive(Clone)]
-pub struct Environment(BTreeMap<String, String>);
-
-impl Environment {
-    /// The environment of this process.
-    pub fn of_process() -> Self {
-        let text = |(name, value): (std::ffi::OsString, std::ffi::OsString)| {
-            Some((name.into_string().ok()?, value.into_string().ok()?))
-        };
-        std::env::vars_os().filter_map(text).collect()
-    }
-
-    /// The variables that begin with one of the prefixes, in lower case.
-    fn settings(&self, prefixes: &[&str]) -> impl Iterator<Item = (String, &String)> {
-        let has = |name: &String| prefixes.iter().any(|prefix| name.starts_with(prefix));
-        self.0
-            .iter()
-            .filter(move |(name, _)| has(name))
-            .map(|(name, value)| (name.to_ascii_lowercase(), value))
-    }
-}
-
-impl FromIterator<(String, String)> for Environment {
-    fn from_iter<T: IntoIterator<Item = (String, String)>>(variables: T) -> Self {
-        Self(variables.into_iter().collect())
-    }
-}
-
-impl fmt::Debug for Environment {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter.debug_list().entries(self.0.keys()).finish()
-    }
-}
-
-/// Counts of what was read.
-#[derive(Debug, Default)]
-pub(crate) struct Counters {
-    pub(crate) requests: AtomicU64,
-    pub(crate) retries: AtomicU64,
-    pub(crate) bytes: AtomicU64,
-}
-
-impl Counters {
-    fn add(counter: &AtomicU64, number: u64) {
-        counter.fetch_add(number, Ordering::Relaxed);
-    }
-}
-
 /// Access to the files of a place.
 #[derive(Debug)]
 pub(crate) struct Store {
-    remote: Option<Arc<Remote>>,
-    pub(crate) counters: Counters,
+    remote: Option<Remote>,
+    bytes_read: AtomicU64,
 }
 
 impl Store {
@@ -100,20 +50,27 @@ impl Store {
         retries: Option<u32>,
     ) -> Result<Self, DataError> {
         let remote =
-            (place.kind != Kind::Local).then(|| Remote::open(place, environment, retries)).transpose()?;
-        Ok(Self { remote: remote.map(Arc::new), counters: Counters::default() })
+            (*place.kind() != Kind::Local).then(|| Remote::open(place, environment, retries)).transpose()?;
+        Ok(Self { remote, bytes_read: AtomicU64::new(0) })
     }
 
     /// Returns the same store with counts of its own.
     pub(crate) fn counted_apart(&self) -> Self {
-        Self { remote: self.remote.clone(), counters: Counters::default() }
+        let remote = self.remote.as_ref().map(Remote::counted_apart);
+        Self { remote, bytes_read: AtomicU64::new(0) }
+    }
+
+    /// Requests sent, how many of them were retries, and bytes read.
+    pub(crate) fn counts(&self) -> (u64, u64, u64) {
+        let (requests, retries) = self.remote.as_ref().map_or((0, 0), Remote::requests);
+        (requests, retries, self.bytes_read.load(Ordering::Relaxed))
     }
 
     /// Lists the data files of a place in natural order, with their formats.
     pub(crate) fn list(&self, place: &Place) -> Result<Vec<(FileInfo, Format)>, DataError> {
         let found = match &self.remote {
             None => local::list(place)?,
-            Some(remote) => remote.list(place, &self.counters)?,
+            Some(remote) => remote.list(place)?,
         };
         let mut files = match (found, &place.pattern) {
             (Found::File(file), _) => {
@@ -158,7 +115,7 @@ impl Store {
     pub(crate) fn read_beside(&self, place: &Place, name: &str) -> Result<Option<Bytes>, DataError> {
         match &self.remote {
             None => local::read_beside(place, name),
-            Some(remote) => remote.read_beside(place, name, &self.counters),
+            Some(remote) => remote.read_beside(place, name),
         }
     }
 
@@ -205,11 +162,11 @@ impl OpenFile {
         }
         let length = range.end - range.start;
         let bytes = match (&self.store.remote, &self.local) {
-            (Some(remote), _) => remote.read(&self.info, range, &self.store.counters)?,
+            (Some(remote), _) => remote.read(&self.info, range)?,
             (None, Some(file)) => file.read(&self.info, range)?,
             (None, None) => unreachable!("a file is remote or local"),
         };
-        Counters::add(&self.store.counters.bytes, length);
+        self.store.bytes_read.fetch_add(length, Ordering::Relaxed);
         Ok(bytes)
     }
 }

@@ -277,6 +277,9 @@ pub struct HotPathArguments {
 /// MB of a checkpoint in a second: other workers' pushes notice it, but not too much.
 pub const CHECKPOINT_RATE: u64 = 64;
 
+/// Interval of checkpoints, where there are some and none is given.
+pub const CHECKPOINT_EVERY: Duration = Duration::from_secs(300);
+
 /// State that servers keep on disk.
 #[derive(Args, Debug, Clone)]
 pub struct DurabilityArguments {
@@ -295,13 +298,18 @@ pub struct DurabilityArguments {
     /// MB of a checkpoint that a server writes in a second while it serves: more is faster, and slows pushes more
     #[arg(long, value_name = "N", default_value_t = CHECKPOINT_RATE, value_parser = clap::value_parser!(u64).range(1..))]
     pub checkpoint_rate: u64,
-    /// Begins with the rows of a checkpoint of another job, with any number of servers: DIR or DIR@NUMBER
-    #[arg(long, alias = "load", value_name = "DIR")]
+    /// Begins with the rows of a checkpoint of another job, with any number of servers: DIR, DIR@NUMBER, or a URL as of --checkpoints.
+    /// Without a number it is the newest; at a URL it is read before, and the one before is taken if it is damaged
+    #[arg(long, alias = "load", value_name = "DIR|URL[@N]")]
     pub restore_from: Option<String>,
-    /// Goes on where a run of this job was when it wrote its newest checkpoint, with the same model and data and any number of servers and workers: DIR or
-    /// DIR@NUMBER. Chunks of data that are done in it are not trained again
-    #[arg(long, value_name = "DIR", conflicts_with = "restore_from")]
+    /// Goes on where a run of this job was when it wrote its newest checkpoint, with the same model and data and any number of servers and workers: DIR,
+    /// DIR@NUMBER, or a URL as of --checkpoints. Chunks of data that are done in it are not trained again
+    #[arg(long, value_name = "DIR|URL[@N]", conflicts_with = "restore_from")]
     pub resume: Option<String>,
+    /// Uploads checkpoints, too: to file:///DIR, s3://, gs:// or az://BUCKET/DIR, with credentials in the environment of servers and
+    /// controller. Checkpoints of one job alone are there, and of those that begin with them (--restore-from)
+    #[arg(long, value_name = "URL")]
+    pub checkpoints: Option<String>,
     /// Moments of checkpoints
     #[arg(long, value_enum, default_value = "steps")]
     pub checkpoint_at: CheckpointMoment,
@@ -328,7 +336,23 @@ impl From<CheckpointMoment> for CheckpointAt {
 impl DurabilityArguments {
     /// Returns true if servers need a place for it.
     pub fn needs_disk(&self) -> bool {
-        self.log || self.checkpoint_every.is_some() || self.restore_from.is_some() || self.resume.is_some()
+        self.log
+            || self.checkpoint_every.is_some()
+            || self.restore_from.is_some()
+            || self.resume.is_some()
+            || self.checkpoints.is_some()
+    }
+
+    /// Returns true if the job begins with a checkpoint at this URL, which has no slash at its end.
+    pub fn begins_with(&self, url: &str) -> bool {
+        let place = self.restore_from.as_deref().or(self.resume.as_deref());
+        place.is_some_and(|place| split_number(place).0.trim_end_matches('/') == url)
+    }
+
+    /// Returns the directory of the run that is resumed, if it is not at a URL.
+    pub fn resumed_directory(&self) -> Option<PathBuf> {
+        let (place, _) = split_number(self.resume.as_deref()?);
+        (!place.contains("://")).then(|| place.into())
     }
 
     /// Returns the settings for servers, and the seed that the rows must follow from, if it is given.
@@ -340,7 +364,9 @@ impl DurabilityArguments {
         let seed = loaded.as_ref().map(|(_, seed)| *seed);
         let durability = Durability {
             log: self.log,
-            checkpoint_every: self.checkpoint_every,
+            checkpoint_every: self
+                .checkpoint_every
+                .or_else(|| self.checkpoints.is_some().then_some(CHECKPOINT_EVERY)),
             checkpoint_at: self.checkpoint_at.into(),
             keep: self.keep_checkpoints,
             increments: self.incremental_checkpoints,
@@ -355,12 +381,21 @@ impl DurabilityArguments {
 /// The checkpoint that is meant, and its seed.
 fn find_checkpoint(text: &str) -> Result<(Load, u64)> {
     let (directory, wanted) = split_number(text);
-    let checkpoint = JobDirectory::open(Path::new(directory))
-        .and_then(|data| data.pick_complete(wanted))
-        .context("--restore-from")?;
+    let data = JobDirectory::open(Path::new(directory)).context("--restore-from")?;
+    let checkpoint = match wanted {
+        Some(_) => data.pick_complete(wanted),
+        None => data.pick_sound(|number, damage| {
+            eprintln!("libra: checkpoint {number} of {directory} is passed over: {damage}");
+        }),
+    };
+    let checkpoint = checkpoint.context("--restore-from")?;
     let seed = checkpoint.manifests().next().map(|manifest| manifest.description.seed);
     let seed = seed.context("--restore-from: a checkpoint has a shard")?;
-    let directory = std::path::absolute(directory).context("--restore-from")?.display().to_string();
+    let directory = if data.is_url() {
+        directory.to_owned()
+    } else {
+        std::path::absolute(directory).context("--restore-from")?.display().to_string()
+    };
     Ok((Load { directory, number: checkpoint.number, resumes_with: None }, seed))
 }
 

@@ -206,6 +206,7 @@ impl JobArguments {
             "checkpoint_every": self.durability.checkpoint_every.map(|every| every.as_secs_f64()),
             "restore_from": self.durability.restore_from,
             "resume": self.durability.resume,
+            "checkpoints": self.durability.checkpoints,
             "wire_dtype": self.cold.wire_dtype.to_string(),
             "training": job.task.config,
         });

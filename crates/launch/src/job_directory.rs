@@ -1,22 +1,32 @@
-//! The data directory of a job: a directory for each shard, each with checkpoints and a log.
+//! The data directory of a job: a directory for each shard, each with checkpoints and a log. Or a URL, with checkpoints alone.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::SystemTime;
 
 use anyhow::{Context, Result, bail};
 use libra_storage::checkpoint::{CheckpointError, Checkpoints, Manifest};
 use libra_storage::disk::{Disk, RealDisk};
-use libra_storage::{shard_directory, shard_in};
+use libra_storage::{Source, shard_directory, shard_in};
 
-/// The directory of a job, or of one of its shards.
+/// The directory of a job, or of one of its shards; or a URL.
 pub struct JobDirectory {
-    /// Its path.
+    /// Its path, or the URL.
     pub path: PathBuf,
     /// By number. One only if the directory is that of a shard.
     pub shards: Vec<Shard>,
     is_one_shard: bool,
+    archived: Option<Archived>,
+}
+
+/// The checkpoints that count at a URL.
+struct Archived {
+    numbers: BTreeSet<u64>,
+    /// Commits that cannot be read, and the damage.
+    damaged: BTreeMap<u64, String>,
+    written: BTreeMap<u64, SystemTime>,
 }
 
 /// The directory of a shard.
@@ -26,7 +36,8 @@ pub struct Shard {
     /// Its path.
     pub path: PathBuf,
     /// Its checkpoints.
-    pub checkpoints: Checkpoints<RealDisk>,
+    pub checkpoints: Checkpoints<Arc<dyn Disk>>,
+    is_remote: bool,
 }
 
 /// The checkpoints of one number of all shards, newest first in a [`JobDirectory::list`].
@@ -66,9 +77,41 @@ pub struct Leftover {
 }
 
 impl JobDirectory {
-    /// Opens a directory to read it, even if a server writes there.
+    /// Opens a directory to read it, even if a server writes there; or a URL.
     pub fn open(path: &Path) -> Result<Self> {
-        Self::open_with(path, |path| Ok(RealDisk::read_only(path)?))
+        match Source::open(path, None)? {
+            Source::Directory(path) => Self::open_with(&path, |path| Ok(RealDisk::read_only(path)?)),
+            source => Self::of_url(path, source),
+        }
+    }
+
+    fn of_url(path: &Path, source: Source) -> Result<Self> {
+        let Source::Archive(_, view) = &source else { unreachable!("directories are opened as such") };
+        let shard = |number| {
+            let checkpoints = Checkpoints::new(source.disk(number)?);
+            Ok::<_, anyhow::Error>(Shard {
+                number: Some(number.into()),
+                path: source.path(number),
+                checkpoints,
+                is_remote: true,
+            })
+        };
+        let shards: Vec<_> = (0..view.shards()).map(shard).collect::<Result<_>>()?;
+        if shards.is_empty() && view.damaged.is_empty() {
+            bail!("{} has no checkpoint: there is no job-<number>.json", path.display());
+        }
+        let damaged = view.damaged.iter().map(|(number, error)| (*number, error.to_string()));
+        let archived = Archived {
+            numbers: view.commits.keys().copied().collect(),
+            damaged: damaged.collect(),
+            written: view.written.clone(),
+        };
+        Ok(Self { path: path.to_owned(), shards, is_one_shard: false, archived: Some(archived) })
+    }
+
+    /// True if it is a URL.
+    pub fn is_url(&self) -> bool {
+        self.archived.is_some()
     }
 
     /// Opens a directory, so that no other process may write to it meanwhile.
@@ -92,7 +135,9 @@ impl JobDirectory {
             is_one_shard |= name.starts_with("checkpoint-") || name.starts_with("log-");
         }
         let shard = |number, path: PathBuf| {
-            Ok::<_, anyhow::Error>(Shard { number, checkpoints: Checkpoints::new(open(&path)?), path })
+            let disk: Arc<dyn Disk> = Arc::new(open(&path)?);
+            let checkpoints = Checkpoints::new(disk);
+            Ok::<_, anyhow::Error>(Shard { number, checkpoints, path, is_remote: false })
         };
         let shards = match (numbers.is_empty(), is_one_shard) {
             (true, true) => vec![shard(None, path.to_owned())?],
@@ -104,11 +149,17 @@ impl JobDirectory {
                 numbers.into_iter().map(at).collect::<Result<_>>()?
             }
         };
-        Ok(Self { path: path.to_owned(), is_one_shard: shards[0].number.is_none(), shards })
+        let is_one_shard = shards[0].number.is_none();
+        Ok(Self { path: path.to_owned(), is_one_shard, shards, archived: None })
     }
 
     /// All checkpoints, newest first.
     pub fn list(&self) -> Result<Vec<JobCheckpoint>> {
+        if let Some(archived) = &self.archived {
+            let numbers: BTreeSet<u64> =
+                archived.numbers.iter().chain(archived.damaged.keys()).copied().collect();
+            return Ok(numbers.into_iter().rev().map(|number| self.checkpoint(number)).collect());
+        }
         let mut numbers = BTreeSet::new();
         for shard in &self.shards {
             for listed in shard.checkpoints.list()? {
@@ -122,6 +173,11 @@ impl JobDirectory {
 
     /// Returns the parts of a number.
     pub fn checkpoint(&self, number: u64) -> JobCheckpoint {
+        if let Some(damage) = self.archived.as_ref().and_then(|archived| archived.damaged.get(&number)) {
+            let state = PartState::Damaged(damage.clone());
+            let part = Part { shard: format!("job-{number}.json"), position: None, state };
+            return JobCheckpoint { number, parts: vec![part] };
+        }
         let mut parts: Vec<Part> = (0..self.shards.len()).map(|shard| self.part(shard, number)).collect();
         agree(&mut parts);
         if self.is_one_shard {
@@ -169,6 +225,28 @@ impl JobDirectory {
         }
     }
 
+    /// As [`pick_complete`](Self::pick_complete) without a number, but at a URL reads it before, and passes over those that are
+    /// damaged: `skip` gets their numbers and the damage.
+    pub fn pick_sound(&self, mut skip: impl FnMut(u64, String)) -> Result<JobCheckpoint> {
+        if !self.is_url() {
+            return self.pick_complete(None);
+        }
+        for checkpoint in self.list()? {
+            let problem = checkpoint.problems().into_iter().next();
+            match problem
+                .or_else(|| self.shards_of(&checkpoint).find_map(|shard| shard.damage(checkpoint.number)))
+            {
+                None => return Ok(checkpoint),
+                Some(damage) => skip(checkpoint.number, damage),
+            }
+        }
+        bail!("{} has no checkpoint that is sound", self.path.display())
+    }
+
+    fn shards_of<'a>(&'a self, checkpoint: &'a JobCheckpoint) -> impl Iterator<Item = &'a Shard> {
+        checkpoint.parts.iter().filter_map(|part| Some(&self.shards[part.position?]))
+    }
+
     /// As [`pick`](Self::pick), and refuses one that cannot be used.
     pub fn pick_complete(&self, number: Option<u64>) -> Result<JobCheckpoint> {
         let picked = self.pick(number)?;
@@ -187,6 +265,9 @@ impl JobDirectory {
     /// Lists directories that are being written or removed, or were when the process ended.
     pub fn leftovers(&self) -> Result<Vec<Leftover>> {
         let mut leftovers = Vec::new();
+        if self.is_url() {
+            return Ok(leftovers);
+        }
         for shard in &self.shards {
             for listed in shard.checkpoints.list()? {
                 if let Err(CheckpointError::Unfinished { directory }) = listed.manifest {
@@ -220,9 +301,19 @@ impl Shard {
             .map_or_else(|| last().unwrap_or_else(|| ".".to_owned()), |number| format!("shard-{number}"))
     }
 
+    /// Returns false if the checkpoint with this number was removed after the directory was opened.
+    pub fn still_has(&self, number: u64) -> bool {
+        self.is_remote || self.checkpoint_path(number).exists()
+    }
+
     /// Returns where the checkpoint with this number is, or would be.
     pub fn checkpoint_path(&self, number: u64) -> PathBuf {
         self.path.join(format!("checkpoint-{number}"))
+    }
+
+    /// Compares all files of a checkpoint, and of those it builds on, with their checksums. Returns the damage in words.
+    pub fn damage(&self, number: u64) -> Option<String> {
+        self.checkpoints.verify(number).err().map(|error| self.tell(&error))
     }
 
     /// Finds faults that can be detected without reading files of rows.
@@ -292,8 +383,11 @@ impl JobCheckpoint {
         self.parts.iter().filter_map(problem).collect()
     }
 
-    /// When its newest part was finished.
+    /// When its newest part was finished; at a URL, when it began to count.
     pub fn written(&self, directory: &JobDirectory) -> Option<SystemTime> {
+        if let Some(archived) = &directory.archived {
+            return archived.written.get(&self.number).copied();
+        }
         let of = |part: &Part| {
             let path = directory.shards[part.position?].checkpoint_path(self.number);
             fs::metadata(path.join("manifest.json")).and_then(|metadata| metadata.modified()).ok()

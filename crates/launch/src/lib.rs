@@ -14,6 +14,7 @@
 #![forbid(unsafe_code)]
 
 pub mod arguments;
+pub mod commits;
 pub mod counts;
 pub mod diagnostics;
 pub mod document;

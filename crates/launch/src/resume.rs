@@ -43,7 +43,11 @@ impl Resume {
         let checkpoint = job.checkpoint(number);
         let seed = checkpoint.manifests().next().map(|manifest| manifest.description.seed);
         let seed = seed.context("a checkpoint has a shard")?;
-        let directory = std::path::absolute(directory)?.display().to_string();
+        let directory = if job.is_url() {
+            directory.to_owned()
+        } else {
+            std::path::absolute(directory)?.display().to_string()
+        };
         let load = Load { directory, number, resumes_with: Some(highest + 1) };
         let Position { task, work } = position;
         let task = Task::from_text(&task).context(
@@ -140,6 +144,12 @@ pub fn split_number(place: &str) -> (&str, Option<u64>) {
 
 /// The newest checkpoint that all shards have with the same position.
 fn newest(job: &JobDirectory, list: &[JobCheckpoint]) -> Result<(u64, Position)> {
+    if job.is_url() {
+        let checkpoint = job.pick_sound(|number, damage| {
+            eprintln!("libra: checkpoint {number} of {} is passed over: {damage}", job.path.display());
+        })?;
+        return Ok((checkpoint.number, position(&checkpoint)?));
+    }
     let mut reason = None;
     for checkpoint in list.iter().filter(|checkpoint| checkpoint.is_complete()) {
         match position(checkpoint) {

@@ -1,12 +1,16 @@
-//! The disk of a server: its log and its checkpoints, each on a thread, so that neither the role nor one another waits.
+//! The disk of a server: its log, its checkpoints and their uploads, each on a thread, so that neither the role nor one another waits.
 
 use core::ops::ControlFlow;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::thread::JoinHandle;
 
-use libra_proto::{Instant, ServerCommand, StorageEvent, StorageRequest};
+use libra_proto::{Instant, ServerCommand, StorageEvent, StorageRequest, Upload};
+use libra_storage::archive::{Archive, Environment, Rate, Uploader};
+use libra_storage::checkpoint::Checkpoints;
 use libra_storage::disk::RealDisk;
 use libra_storage::{Loaded, ShardCheckpoints, ShardLog, create, load, note_address, shard_directory};
 use tokio::sync::mpsc::UnboundedSender;
@@ -25,6 +29,7 @@ pub(crate) struct Storage {
     events: UnboundedSender<ServerCommand>,
     log: Option<Sender<StorageRequest>>,
     checkpoints: Option<Sender<StorageRequest>>,
+    uploads: Uploads,
     threads: Vec<JoinHandle<()>>,
 }
 
@@ -36,20 +41,23 @@ impl Storage {
         address: SocketAddr,
         events: UnboundedSender<ServerCommand>,
     ) -> Self {
-        Self { data, resumes, address, events, log: None, checkpoints: None, threads: Vec::new() }
+        let uploads = Uploads::default();
+        Self { data, resumes, address, events, log: None, checkpoints: None, uploads, threads: Vec::new() }
     }
 
     /// Goes on with the shard that was found on a disk.
     pub(crate) fn go_on(&mut self, disk: RealDisk, log: Option<ShardLog<RealDisk>>) -> std::io::Result<()> {
-        self.start(log, ShardCheckpoints::new(disk))
+        self.start(log, ShardCheckpoints::new(disk.clone()), disk)
     }
 
     fn start(
         &mut self,
         log: Option<ShardLog<RealDisk>>,
         checkpoints: ShardCheckpoints<RealDisk>,
+        disk: RealDisk,
     ) -> std::io::Result<()> {
         let events = self.events.clone();
+        self.uploads.disk = Some(disk);
         if let Some(log) = log {
             let (sender, requests) = channel();
             self.log = Some(sender);
@@ -74,6 +82,9 @@ impl Storage {
                 }
                 return;
             }
+            StorageRequest::Upload { number, to, bytes_per_second } => {
+                return self.upload(number, to, bytes_per_second);
+            }
             StorageRequest::Append { .. }
             | StorageRequest::RestartLog { .. }
             | StorageRequest::TrimLog { .. } => &self.log,
@@ -85,6 +96,27 @@ impl Storage {
         }
     }
 
+    /// Hands a checkpoint to the thread of uploads, which starts with the first.
+    fn upload(&mut self, number: u64, to: Upload, bytes_per_second: u64) {
+        if self.uploads.numbers.is_none() {
+            let disk = self.uploads.disk.clone().expect("a checkpoint was written there");
+            let (sender, numbers) = channel();
+            let (events, given_up) = (self.events.clone(), Arc::clone(&self.uploads.given_up));
+            let rate = Rate(bytes_per_second);
+            let spawned =
+                self.spawn("libra-upload", move || upload(&disk, &to, rate, given_up, &numbers, &events));
+            if let Err(error) = spawned {
+                let failure = Some(format!("there is no thread for it: {error}"));
+                let _ = self.events.send(ServerCommand::Storage(StorageEvent::Uploaded { number, failure }));
+                return;
+            }
+            self.uploads.numbers = Some(sender);
+        }
+        if let Some(numbers) = &self.uploads.numbers {
+            let _ = numbers.send(number);
+        }
+    }
+
     /// Makes a place for a shard. It takes some milliseconds, before the server serves any worker.
     fn create(&mut self, job: u16, shard: u16, with_log: bool, resumes: bool) -> Result<(), String> {
         let data = self.data.as_ref().ok_or("the server was started without a data directory")?;
@@ -92,21 +124,54 @@ impl Storage {
         debug!(directory = %directory.display(), with_log, "a place for a shard is made");
         let named = |error: &dyn std::fmt::Display| format!("{}: {error}", directory.display());
         let disk = RealDisk::open(&directory).map_err(|error| named(&error))?;
-        let (log, checkpoints) =
-            create(disk, job, shard, with_log, resumes && self.resumes).map_err(|error| named(&error))?;
+        let (log, checkpoints) = create(disk.clone(), job, shard, with_log, resumes && self.resumes)
+            .map_err(|error| named(&error))?;
         // Before the first checkpoint, so that no shard is found without.
         note_address(&directory, self.address).map_err(|error| named(&error))?;
-        self.start(log, checkpoints).map_err(|error| named(&error))
+        self.start(log, checkpoints, disk).map_err(|error| named(&error))
     }
 
-    /// Waits until everything is written.
+    /// Waits until everything is written. An upload that no event of it is waited for is given up.
     pub(crate) fn finish(&mut self) {
+        self.uploads.given_up.store(true, Ordering::Relaxed);
+        self.uploads.numbers = None;
         self.log = None;
         self.checkpoints = None;
         for thread in self.threads.drain(..) {
             // A thread that panicked has reported it.
             let _ = thread.join();
         }
+    }
+}
+
+/// Uploads of the checkpoints of a shard.
+#[derive(Default)]
+struct Uploads {
+    disk: Option<RealDisk>,
+    numbers: Option<Sender<u64>>,
+    given_up: Arc<AtomicBool>,
+}
+
+/// Uploads checkpoints until the sender of their numbers is gone.
+fn upload(
+    disk: &RealDisk,
+    to: &Upload,
+    rate: Rate,
+    given_up: Arc<AtomicBool>,
+    numbers: &Receiver<u64>,
+    events: &UnboundedSender<ServerCommand>,
+) {
+    yield_to_others();
+    let checkpoints = Checkpoints::new(disk.clone());
+    let archive = Archive::open(&to.url, &Environment::of_process());
+    let mut uploader = archive.map(|archive| Uploader::new(archive, to.owner, rate, given_up));
+    while let Ok(number) = numbers.recv() {
+        let failure = match &mut uploader {
+            Ok(uploader) => uploader.upload(&checkpoints, number).err().map(|error| error.to_string()),
+            Err(error) => Some(error.to_string()),
+        };
+        debug!(number, ?failure, "an upload has ended");
+        let _ = events.send(ServerCommand::Storage(StorageEvent::Uploaded { number, failure }));
     }
 }
 
@@ -158,13 +223,13 @@ fn keep_checkpoints(
     yield_to_others();
     while let Ok(request) = requests.recv() {
         let event = match request {
-            StorageRequest::Load { directory, number, seed, tables, states: wanted } => {
+            StorageRequest::Load { directory, number, seed, tables, shard, states: wanted } => {
                 let next = |rows| {
                     let asked = events.send(ServerCommand::Storage(StorageEvent::Loaded(rows))).is_ok()
                         && matches!(requests.recv(), Ok(StorageRequest::LoadNext));
                     if asked { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
                 };
-                match load(Path::new(&directory), number, seed, &tables, next) {
+                match load(Path::new(&directory), number, seed, &tables, shard, next) {
                     Ok(loaded) => loaded.map(|Loaded { steps, states }| {
                         let states = if wanted { states } else { Vec::new() };
                         StorageEvent::LoadEnded { steps, states }

@@ -184,6 +184,19 @@ pub struct Durability {
     pub checkpoint_bytes_per_second: u64,
     /// The checkpoint that rows begin with.
     pub load: Option<Load>,
+    /// The URL that servers upload checkpoints to.
+    pub upload: Option<Upload>,
+}
+
+/// A place of checkpoints besides the disks of servers, where they count when the process of the controller has committed them.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Upload {
+    /// Its URL, without secrets.
+    pub url: String,
+    /// The number by which the job owns it.
+    pub owner: u64,
+    /// The newest checkpoint that is there when the job begins: those of the job have higher numbers.
+    pub above: u64,
 }
 
 /// Moments of checkpoints.
@@ -220,6 +233,7 @@ impl Durability {
         increments: 0,
         checkpoint_bytes_per_second: 64_000_000,
         load: None,
+        upload: None,
     };
 
     /// Returns true if servers need a disk.
@@ -229,7 +243,9 @@ impl Durability {
 
     /// Returns the number of the checkpoint that a shard with a disk begins with: without it, it could not be started again.
     pub fn first_checkpoint(&self) -> u64 {
-        self.load.as_ref().and_then(|load| load.resumes_with).unwrap_or(1)
+        let above = self.upload.as_ref().map_or(0, |upload| upload.above);
+        let resumed = self.load.as_ref().and_then(|load| load.resumes_with).unwrap_or(1);
+        above.saturating_add(1).max(resumed)
     }
 }
 

@@ -91,7 +91,7 @@ pub use bulk::Bulk;
 pub use client::{ClientError, Parameters, PullId, Pulled, Tick, TrainingNote};
 pub use cluster::{
     ArithmeticMode, CheckpointAt, Cluster, ColdPath, Durability, HotPath, Load, Ownership,
-    PACKETS_IN_FLIGHT_MAX, Peer, RETURN_MAX, View, packets_in_flight,
+    PACKETS_IN_FLIGHT_MAX, Peer, RETURN_MAX, Upload, View, packets_in_flight,
 };
 pub use controller::{
     Controller, ControllerCommand, ControllerEvent, HEARTBEAT_TIMEOUT, HealthLimits, Outcome,

@@ -5,6 +5,7 @@
 
 use libra_store::{RowBlock, TableSpec};
 
+use crate::cluster::Upload;
 use crate::work::Position;
 
 /// A request of a server to its disk. Requests of the log are to be done in order, and so are those of a checkpoint; a log
@@ -23,7 +24,7 @@ pub enum StorageRequest {
         /// True if the job resumes one whose shard may be there.
         resumes: bool,
     },
-    /// Read the rows of a whole checkpoint, of however many shards: answered by [`StorageEvent::Loaded`] for some rows, or by
+    /// Read the rows of a checkpoint, of however many shards, but for those that are of another shard for certain: answered by [`StorageEvent::Loaded`] for some rows, or by
     /// [`StorageEvent::LoadEnded`].
     Load {
         /// The data directory that it is in.
@@ -34,6 +35,8 @@ pub enum StorageRequest {
         seed: u64,
         /// The tables of the job, which must be those of the checkpoint.
         tables: Vec<TableSpec>,
+        /// The shard, and the number of shards of the job.
+        shard: (u16, u16),
         /// True if the states of its shards are wanted, too.
         states: bool,
     },
@@ -67,6 +70,15 @@ pub enum StorageRequest {
     },
     /// Give up the checkpoint that was begun.
     Abandon,
+    /// Upload a checkpoint that is there, with what it builds on: answered by [`StorageEvent::Uploaded`].
+    Upload {
+        /// Its number.
+        number: u64,
+        /// The place.
+        to: Upload,
+        /// Bytes to send in a second, at most.
+        bytes_per_second: u64,
+    },
 }
 
 /// Description of a checkpoint in itself.
@@ -127,6 +139,13 @@ pub enum StorageEvent {
         number: u64,
         /// The reason, in words for a person.
         reason: String,
+    },
+    /// An upload has ended. The checkpoint is on the disk, whatever came of that.
+    Uploaded {
+        /// Its number.
+        number: u64,
+        /// The reason why it was not uploaded, in words for a person.
+        failure: Option<String>,
     },
     /// Rows of the checkpoint that is to be loaded, those of other shards among them.
     Loaded(RowBlock),

@@ -11,6 +11,7 @@ mod find;
 mod manifest;
 mod reader;
 mod safetensors;
+pub(crate) mod sealed;
 mod writer;
 
 pub use error::{CheckpointError, Fault, WriteError};
@@ -20,7 +21,8 @@ pub use manifest::{Base, Content, Description, FileInfo, Manifest, TableInfo};
 pub use reader::{Block, Blocks, Checkpoint};
 pub use writer::{PartSettings, Writer};
 
-use manifest::ParseError;
+pub(crate) use manifest::NAME as MANIFEST;
+use sealed::ParseError;
 
 /// After the name of a directory: it is being written, or was when something happened.
 const UNFINISHED: &str = ".partial";
@@ -132,6 +134,14 @@ impl<D: Disk + Clone> Checkpoints<D> {
     /// See [`CheckpointError`].
     pub fn open(&self, number: u64) -> Result<Checkpoint<D>, CheckpointError> {
         Checkpoint::open(self, number)
+    }
+
+    /// Opens a checkpoint whose rows are compared with checksums while they are read: each file at its end.
+    ///
+    /// # Errors
+    /// See [`CheckpointError`].
+    pub fn open_rows(&self, number: u64) -> Result<Checkpoint<D>, CheckpointError> {
+        Checkpoint::of_rows(self.disk.clone(), self.chain(number)?)
     }
 
     /// Reads of the newest checkpoint that can be read all but its rows; `None` if there is none.
@@ -355,8 +365,8 @@ impl<D: Disk + Clone> Checkpoints<D> {
         }
     }
 
-    /// The manifest of a checkpoint, and its checksum.
-    fn manifest(&self, number: u64) -> Result<(Manifest, u32), CheckpointError> {
+    /// The bytes of the manifest of a checkpoint.
+    pub(crate) fn manifest_bytes(&self, number: u64) -> Result<Vec<u8>, CheckpointError> {
         let directory = directory_name(number);
         let file = format!("{directory}/{}", manifest::NAME);
         let damaged = |fault| CheckpointError::Damaged { file: file.clone(), fault };
@@ -377,6 +387,14 @@ impl<D: Disk + Clone> Checkpoints<D> {
         }
         let mut bytes = vec![0; usize::try_from(length).expect("below BYTES_MAX")];
         read_exact(&self.disk, &file, 0, &mut bytes)?;
+        Ok(bytes)
+    }
+
+    /// The manifest of a checkpoint, and its checksum.
+    fn manifest(&self, number: u64) -> Result<(Manifest, u32), CheckpointError> {
+        let bytes = self.manifest_bytes(number)?;
+        let file = format!("{}/{}", directory_name(number), manifest::NAME);
+        let damaged = |fault| CheckpointError::Damaged { file: file.clone(), fault };
         let (manifest, checksum) = Manifest::parse(&bytes).map_err(|error| match error {
             ParseError::Fault(fault) => damaged(fault),
             ParseError::Version(found) => {
@@ -413,7 +431,7 @@ impl<D: Disk + Clone> Checkpoints<D> {
     }
 }
 
-fn directory_name(number: u64) -> String {
+pub(crate) fn directory_name(number: u64) -> String {
     format!("checkpoint-{number}")
 }
 

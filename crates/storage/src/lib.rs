@@ -25,7 +25,7 @@
 //! // Nothing was ever written there: a server started there joins a job as a new one.
 //! assert!(restore(disk.clone(), None)?.is_none());
 //!
-//! let (log, _checkpoints) = create(disk.clone(), 7, 0, true)?;
+//! let (log, _checkpoints) = create(disk.clone(), 7, 0, true, false)?;
 //! let mut log = log.expect("it was asked for");
 //! log.handle(StorageRequest::Append { number: 1, record: b"a push".to_vec() });
 //! assert_eq!(log.sync(Instant::ZERO), Some(StorageEvent::Durable { record: 1 }));
@@ -87,6 +87,7 @@
 
 #![forbid(unsafe_code)]
 
+pub mod archive;
 pub mod checkpoint;
 pub mod disk;
 pub mod wal;
@@ -99,6 +100,7 @@ mod restore;
 mod row_file;
 mod shard_checkpoints;
 mod shard_log;
+mod source;
 
 pub use create::{CreateError, create};
 pub use load::{LoadError, Loaded, load};
@@ -108,3 +110,4 @@ pub use restore::{Recovered, RestoreFailure, restore};
 pub use row_file::RowFiles;
 pub use shard_checkpoints::ShardCheckpoints;
 pub use shard_log::ShardLog;
+pub use source::{Source, is_url};

@@ -3,14 +3,15 @@
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 
+use crate::archive::ArchiveError;
 use crate::checkpoint::{CheckpointError, Checkpoints, TableInfo};
-use crate::disk::{DiskError, RealDisk};
+use crate::disk::DiskError;
 use libra_store::{RowBlock, TableSpec};
 use thiserror::Error;
 
-use crate::place::shard_directory;
 use crate::restore::rows_of;
 use crate::shard_checkpoints::info;
+use crate::source::Source;
 
 /// Rows that are read at once.
 const ROWS: usize = 8192;
@@ -19,6 +20,9 @@ const ROWS: usize = 8192;
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum LoadError {
+    /// A URL cannot be read, or does not have the checkpoint.
+    #[error(transparent)]
+    Archive(#[from] ArchiveError),
     /// The directory of a shard cannot be read.
     #[error("{directory}: {cause}")]
     Directory {
@@ -64,7 +68,8 @@ pub struct Loaded {
     pub states: Vec<Vec<u8>>,
 }
 
-/// Reads checkpoint `number` in a data directory, and gives `take` the rows of all its shards, as rows of these tables of a job.
+/// Reads checkpoint `number` in a data directory, or at a URL, and gives `take` the rows of all its shards, as rows of these tables of a job;
+/// for a shard, which is one of so many, only its own if the checkpoint has as many.
 /// Returns what it has besides; `None` if `take` wanted no more.
 ///
 /// # Errors
@@ -74,25 +79,33 @@ pub fn load(
     number: u64,
     seed: u64,
     tables: &[TableSpec],
+    (own, of): (u16, u16),
     mut take: impl FnMut(RowBlock) -> ControlFlow<()>,
 ) -> Result<Option<Loaded>, LoadError> {
+    let source = Source::open(data, Some(number))?;
     let (mut steps, mut states) = (vec![0; tables.len()], Vec::new());
     let (mut shard, mut shards) = (0, 1);
     while shard < shards {
-        let directory = shard_directory(data, shard);
-        let disk = RealDisk::read_only(&directory)
+        let directory = source.path(shard);
+        let disk = source
+            .disk(shard)
             .map_err(|cause| LoadError::Directory { directory: directory.clone(), cause })?;
         let fail = |cause| LoadError::Checkpoint { directory: directory.clone(), cause };
-        let checkpoint = Checkpoints::new(disk).open(number).map_err(fail)?;
+        // Damage that is found later ends the job, and rows of it are nowhere then.
+        let checkpoint = Checkpoints::new(disk).open_rows(number).map_err(fail)?;
         let description = &checkpoint.manifest().description;
         if description.seed != seed {
             return Err(LoadError::Seed { expected: description.seed, found: seed });
         }
         let positions = positions(&description.tables, tables)?;
+        shards = u16::try_from(description.shards).unwrap_or(u16::MAX);
+        if shards == of && shard != own {
+            shard += 1;
+            continue;
+        }
         for (table, spec) in tables.iter().enumerate() {
             steps[table] = steps[table].max(description.steps.get(&spec.name).copied().unwrap_or(0));
         }
-        shards = u16::try_from(description.shards).unwrap_or(u16::MAX);
         states.push(checkpoint.state().to_vec());
         let mut blocks = checkpoint.blocks(ROWS);
         while let Some(block) = blocks.next_block().map_err(fail)? {

@@ -5,14 +5,20 @@
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;
 use std::path::Path;
+use std::sync::Arc;
 
+use libra_objects::Environment;
 use libra_plan::{Shard, shard_of};
 use libra_proto::{CheckpointHead, StorageEvent, StorageRequest};
+use libra_storage::archive::{Archive, Owner, Rate, Uploader};
+use libra_storage::checkpoint::{Checkpoints, export};
 use libra_storage::disk::RealDisk;
-use libra_storage::{LoadError, ShardCheckpoints, load, shard_directory};
+use libra_storage::{LoadError, ShardCheckpoints, Source, load, shard_directory};
 use libra_store::{Extent, Init, Optimizer, Store, TableSpec};
 
 const SEED: u64 = 11;
+/// A shard of a job that has another number of shards than any checkpoint here.
+const ANY: (u16, u16) = (0, 100);
 /// Rows by table and key: values, then state.
 type Rows = BTreeMap<(usize, u64), (Vec<f32>, Vec<f32>)>;
 
@@ -44,7 +50,17 @@ fn store(shard: u16, shards: u16) -> Store {
 
 /// Writes checkpoint `number` of a shard, full or as an increment.
 fn checkpoint(data: &Path, store: &mut Store, (shard, shards): (u16, u16), number: u64, base: Option<u64>) {
-    let mut keeper = ShardCheckpoints::new(RealDisk::open(shard_directory(data, shard)).unwrap());
+    let disk = RealDisk::open(shard_directory(data, shard)).unwrap();
+    write(ShardCheckpoints::new(disk), store, (shard, shards), number, base);
+}
+
+fn write(
+    mut keeper: ShardCheckpoints<RealDisk>,
+    store: &mut Store,
+    (shard, shards): (u16, u16),
+    number: u64,
+    base: Option<u64>,
+) {
     let tables = store.tables().to_vec().into_iter().zip([7, 9]).collect();
     let position = None;
     let head = CheckpointHead {
@@ -77,6 +93,29 @@ fn rows(store: &Store) -> Rows {
     (0..2).flat_map(of_table).collect()
 }
 
+/// Reads the rows of one shard of so many, from a directory or a URL.
+fn load_shard(data: &Path, number: u64, (shard, shards): (u16, u16)) -> Store {
+    let mut own = Store::of_shard(tables(), SEED, Shard::new(shard, shards)).unwrap();
+    let is_own = |key: &u64| shard_of(*key, shards) == shard;
+    let steps = load(data, number, SEED, &tables(), (shard, shards), |block| {
+        let width = tables()[block.table].width;
+        let state = block.state.len() / block.keys.len().max(1);
+        for key in block.removed.iter().filter(|key| is_own(key)) {
+            own.remove(*key).unwrap();
+        }
+        for (row, key) in block.keys.iter().enumerate() {
+            if is_own(key) {
+                let values = &block.values[row * width..][..width];
+                own.restore(block.table, &[*key], values, &block.state[row * state..][..state]).unwrap();
+            }
+        }
+        ControlFlow::Continue(())
+    });
+    let loaded = steps.unwrap().unwrap();
+    assert_eq!((loaded.steps, loaded.states[0].as_slice()), (vec![7, 9], &[1, 2, 3][..]));
+    own
+}
+
 #[test]
 fn one_two_three_and_five_shards_load_the_same_rows() {
     let data = tempfile::tempdir().unwrap();
@@ -100,25 +139,7 @@ fn one_two_three_and_five_shards_load_the_same_rows() {
     for shards in [1, 2, 3, 5] {
         let mut found = Rows::new();
         for shard in 0..shards {
-            let mut own = Store::of_shard(tables(), SEED, Shard::new(shard, shards)).unwrap();
-            let is_own = |key: &u64| shard_of(*key, shards) == shard;
-            let steps = load(data.path(), 2, SEED, &tables(), |block| {
-                let width = tables()[block.table].width;
-                let state = block.state.len() / block.keys.len().max(1);
-                for key in block.removed.iter().filter(|key| is_own(key)) {
-                    own.remove(*key).unwrap();
-                }
-                for (row, key) in block.keys.iter().enumerate() {
-                    if is_own(key) {
-                        let values = &block.values[row * width..][..width];
-                        own.restore(block.table, &[*key], values, &block.state[row * state..][..state])
-                            .unwrap();
-                    }
-                }
-                ControlFlow::Continue(())
-            });
-            let loaded = steps.unwrap().unwrap();
-            assert_eq!((loaded.steps, loaded.states), (vec![7, 9], vec![vec![1, 2, 3]; 2]));
+            let own = load_shard(data.path(), 2, (shard, shards));
             found.extend(rows(&own));
         }
         assert!(found == expected, "with {shards} shards: {} rows of {}", found.len(), expected.len());
@@ -131,17 +152,93 @@ fn mismatched_tables_are_refused_in_words() {
     checkpoint(data.path(), &mut store(0, 2), (0, 2), 1, None);
     // The second shard is not there.
     let take = |_| ControlFlow::Continue(());
-    assert!(matches!(load(data.path(), 1, SEED, &tables(), take), Err(LoadError::Directory { .. })));
+    assert!(matches!(load(data.path(), 1, SEED, &tables(), ANY, take), Err(LoadError::Directory { .. })));
     let data = tempfile::tempdir().unwrap();
     checkpoint(data.path(), &mut store(0, 1), (0, 1), 1, None);
-    let error = load(data.path(), 1, SEED + 1, &tables(), take).unwrap_err();
+    let error = load(data.path(), 1, SEED + 1, &tables(), ANY, take).unwrap_err();
     assert!(
         error.to_string().contains("the seed of this job is 12, that of the checkpoint is 11"),
         "{error}"
     );
     let mut others = tables();
     others[0].rule = Optimizer::Sgd { rate: 0.5 }.into();
-    let error = load(data.path(), 1, SEED, &others, take).unwrap_err();
+    let error = load(data.path(), 1, SEED, &others, ANY, take).unwrap_err();
     assert!(error.to_string().contains(r#"table "user""#), "{error}");
-    assert!(matches!(load(data.path(), 4, SEED, &tables(), take), Err(LoadError::Checkpoint { .. })));
+    assert!(matches!(load(data.path(), 4, SEED, &tables(), ANY, take), Err(LoadError::Checkpoint { .. })));
+}
+
+/// Writes a checkpoint of these stores, and uploads it to a URL as all servers of a job do.
+fn upload(root: &Path, url: &str, stores: &mut [Store], number: u64) {
+    let archive = Archive::open(url, &Environment::of_process()).unwrap();
+    archive.claim(&Owner::of_process(1), false).unwrap();
+    let shards = u16::try_from(stores.len()).unwrap();
+    for (shard, store) in (0..).zip(stores) {
+        checkpoint(root, store, (shard, shards), number, None);
+        let own = Checkpoints::new(RealDisk::read_only(shard_directory(root, shard)).unwrap());
+        let given_up = Arc::default();
+        Uploader::new(archive.clone(), 1, Rate(u64::MAX), given_up).upload(&own, number).unwrap();
+    }
+    archive.commit(number, 1).unwrap();
+}
+
+/// All tables of a checkpoint at a URL, as files.
+fn exported(root: &Path, url: &str, number: u64) -> Vec<Vec<u8>> {
+    let source = Source::open(Path::new(url), Some(number)).unwrap();
+    let Source::Archive(_, view) = &source else { panic!("it is a URL") };
+    let open = |shard| Checkpoints::new(source.disk(shard).unwrap()).open(number).unwrap();
+    let opened: Vec<_> = (0..view.shards()).map(open).collect();
+    let disk = RealDisk::open(root.join("export")).unwrap();
+    let files = export(&opened, &disk, 1 << 20).unwrap();
+    files.iter().map(|file| std::fs::read(root.join("export").join(&file.file)).unwrap()).collect()
+}
+
+#[test]
+fn three_then_two_then_five_servers_go_on_by_url() {
+    let mut stores: Vec<Store> = (0..3).map(|shard| store(shard, 3)).collect();
+    let mut before: Option<Vec<Vec<u8>>> = None;
+    for (number, next) in [(4, 2), (5, 5), (6, 0)] {
+        let root = tempfile::tempdir().unwrap();
+        let url = format!("file://{}/run", root.path().display());
+        upload(root.path(), &url, &mut stores, number);
+        let files = exported(root.path(), &url, number);
+        assert!(files.iter().map(Vec::len).sum::<usize>() > 50_000);
+        assert!(before.is_none_or(|before| before == files), "checkpoint {number} has other rows");
+        before = Some(files);
+        stores = (0..next).map(|shard| load_shard(Path::new(&url), number, (shard, next))).collect();
+    }
+}
+
+#[test]
+fn a_shard_of_as_many_reads_only_its_own_rows() {
+    let root = tempfile::tempdir().unwrap();
+    let url = format!("file://{}/run", root.path().display());
+    let mut stores = [store(0, 2), store(1, 2)];
+    upload(root.path(), &url, &mut stores, 4);
+    let other = "shard-1/checkpoint-4/table-0-user-rows-00000.safetensors";
+    std::fs::remove_file(root.path().join("run").join(other)).unwrap();
+    for data in [Path::new(&url), root.path()] {
+        assert!(rows(&load_shard(data, 4, (0, 2))) == rows(&stores[0]));
+    }
+    let all = |own| load(Path::new(&url), 4, SEED, &tables(), own, |_| ControlFlow::Continue(()));
+    assert!(all((1, 2)).unwrap_err().to_string().contains(other));
+    assert!(all((0, 3)).unwrap_err().to_string().contains(other));
+}
+
+#[test]
+fn damage_at_a_url_ends_a_load_and_is_named() {
+    let root = tempfile::tempdir().unwrap();
+    let url = format!("file://{}/run", root.path().display());
+    upload(root.path(), &url, &mut [store(0, 2), store(1, 2)], 4);
+    let file = root.path().join("run/shard-1/checkpoint-4/table-0-user-rows-00000.safetensors");
+    let mut bytes = std::fs::read(&file).unwrap();
+    let last = bytes.len() - 1;
+    bytes[last] ^= 1;
+    std::fs::write(&file, bytes).unwrap();
+    let read = |number| load(Path::new(&url), number, SEED, &tables(), ANY, |_| ControlFlow::Continue(()));
+    let error = read(4).unwrap_err().to_string();
+    assert!(
+        error.contains("/run/shard-1: checkpoint-4/table-0-user-rows-00000.safetensors is damaged"),
+        "{error}"
+    );
+    assert_eq!(read(3).unwrap_err().to_string(), "there is no checkpoint 3");
 }

@@ -529,6 +529,7 @@ fn draw_durability(random: &mut Random) -> Durability {
         increments: *random.pick(&[0, 0, 1, 4]),
         checkpoint_bytes_per_second: *random.pick(&[10_000, 1 << 30]),
         load: None,
+        upload: None,
     }
 }
 

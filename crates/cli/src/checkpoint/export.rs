@@ -34,7 +34,7 @@ const INDEX: &str = "export.json";
 #[derive(Args, Debug)]
 #[command(verbatim_doc_comment)]
 pub(crate) struct Arguments {
-    /// The data directory of a job, or of one shard
+    /// The data directory of a job, or of one shard; or a URL
     dir: PathBuf,
     /// The checkpoint; without it the newest complete one
     number: Option<u64>,

@@ -17,7 +17,7 @@ use libra_launch::resume::{describe, position};
 /// Reads manifests. With --key it also reads files of rows, and compares those with their checksums.
 #[derive(Args, Debug)]
 pub(crate) struct Arguments {
-    /// The data directory of a job, or of one shard
+    /// The data directory of a job, or of one shard; or a URL
     dir: PathBuf,
     /// The checkpoint; without it the newest complete one
     number: Option<u64>,

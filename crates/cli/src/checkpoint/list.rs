@@ -19,7 +19,7 @@ use libra_launch::report::group;
 /// Reads manifests, and lengths of files; what is in the files is compared by `verify`.
 #[derive(Args, Debug)]
 pub(crate) struct Arguments {
-    /// The data directory of a job, or of one shard
+    /// The data directory of a job, or of one shard; or a URL
     dir: PathBuf,
     #[command(flatten)]
     output: Output,

@@ -11,15 +11,17 @@ use serde::Serialize;
 use super::verify::Verdict;
 use super::{Output, bytes, count};
 use libra_launch::job_directory::{JobCheckpoint, JobDirectory, PartState, bytes_in};
+use libra_storage::Source;
 
 /// Removes all but the newest complete checkpoints, and the leftovers of interrupted ones
 ///
 /// Kept are the newest N that every shard has and in which every checksum is right, which this finds out by reading them; all
 /// that they build on; and whatever is newer than the newest of them. Without any sound one, no checkpoint is removed. Logs stay:
-/// servers remove what no checkpoint needs. No server of the job may run, except with --dry-run.
+/// servers remove what no checkpoint needs. No server of the job may run, except with --dry-run. At a URL, objects that no kept
+/// checkpoint lists are removed, and uploads in parts that were not finished.
 #[derive(Args, Debug)]
 pub(crate) struct Arguments {
-    /// The data directory of a job, or of one shard
+    /// The data directory of a job, or of one shard; or a URL
     dir: PathBuf,
     /// Complete checkpoints to keep, at least 1
     #[arg(long, alias = "keep", value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
@@ -46,6 +48,8 @@ struct Superfluous {
 
 #[derive(Debug, Serialize)]
 struct Pruned {
+    #[serde(skip)]
+    is_url: bool,
     dry_run: bool,
     /// Newest first.
     kept: Vec<u64>,
@@ -60,7 +64,7 @@ struct Pruned {
 pub(super) fn run(arguments: &Arguments) -> Result<()> {
     let output = &arguments.output;
     let dry_run = arguments.dry_run;
-    let directory = if dry_run {
+    let directory = if dry_run || is_url(arguments) {
         JobDirectory::open(&arguments.dir)?
     } else {
         // A directory without checkpoints is refused before a file is created in it.
@@ -72,14 +76,18 @@ pub(super) fn run(arguments: &Arguments) -> Result<()> {
     let bar = output.bars().bytes_bar("verify", 0);
     let sound = sound(&directory, &list, arguments.keep_checkpoints as usize, &bar, output);
     bar.finish_and_clear();
+    let kept: Vec<u64> = sound.iter().map(|checkpoint| checkpoint.number).collect();
+    if directory.is_url() {
+        return prune_url(arguments, &list, kept);
+    }
     let (superfluous, needed) = superfluous(&directory, &list, &sound)?;
     if !dry_run {
         remove(&directory, &superfluous)?;
     }
-    let kept: Vec<u64> = sound.iter().map(|checkpoint| checkpoint.number).collect();
     let is_newer = |number: &u64| kept.first().is_none_or(|newest| number > newest);
     let others = needed.into_iter().rev().filter(|number| !kept.contains(number));
     let pruned = Pruned {
+        is_url: false,
         dry_run,
         kept_newer: list.iter().map(|checkpoint| checkpoint.number).filter(is_newer).collect(),
         kept_as_base: others.filter(|number| !is_newer(number)).collect(),
@@ -87,6 +95,38 @@ pub(super) fn run(arguments: &Arguments) -> Result<()> {
         freed_bytes: superfluous.iter().map(|one| one.bytes).sum(),
         removed: superfluous,
     };
+    print(&pruned, output);
+    output.write(&pruned)
+}
+
+fn is_url(arguments: &Arguments) -> bool {
+    arguments.dir.to_str().is_some_and(libra_storage::is_url)
+}
+
+/// Removes objects that no kept checkpoint lists. Those that are newer than the newest sound one stay, too.
+fn prune_url(arguments: &Arguments, list: &[JobCheckpoint], kept: Vec<u64>) -> Result<()> {
+    let (output, dry_run) = (&arguments.output, arguments.dry_run);
+    let Source::Archive(archive, _) = Source::open(&arguments.dir, None)? else {
+        unreachable!("the caller has looked")
+    };
+    let is_newer = |number: &u64| kept.first().is_none_or(|newest| number > newest);
+    let kept_newer: Vec<u64> = list.iter().map(|checkpoint| checkpoint.number).filter(is_newer).collect();
+    let keep: BTreeSet<u64> = kept.iter().chain(&kept_newer).copied().collect();
+    let removed: Vec<_> = archive
+        .prune(&keep, dry_run)?
+        .removed
+        .into_iter()
+        .map(|one| Superfluous {
+            path: format!("{}/{}", archive.url(), one.name),
+            why: one.why,
+            bytes: one.bytes,
+            shard: 0,
+            number: None,
+        })
+        .collect();
+    let freed_bytes = removed.iter().map(|one| one.bytes).sum();
+    let pruned =
+        Pruned { is_url: true, dry_run, kept_newer, kept_as_base: Vec::new(), kept, freed_bytes, removed };
     print(&pruned, output);
     output.write(&pruned)
 }
@@ -202,6 +242,10 @@ fn print(pruned: &Pruned, output: &Output) {
     output.print(&format!(
         "{kept}; {freed} {} in {}",
         bytes(pruned.freed_bytes),
-        count(pruned.removed.len() as u64, "directory", "directories")
+        if pruned.is_url {
+            count(pruned.removed.len() as u64, "object", "objects")
+        } else {
+            count(pruned.removed.len() as u64, "directory", "directories")
+        }
     ));
 }

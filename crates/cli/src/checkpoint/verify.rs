@@ -19,7 +19,7 @@ use libra_launch::job_directory::{JobCheckpoint, JobDirectory, PartState, Shard}
 /// checkpoint is no damage: it may just be writing it.
 #[derive(Args, Debug)]
 pub(crate) struct Arguments {
-    /// The data directory of a job, or of one shard
+    /// The data directory of a job, or of one shard; or a URL
     dir: PathBuf,
     /// Only this checkpoint and those that it builds on, and no logs
     number: Option<u64>,
@@ -152,7 +152,7 @@ impl Verdict {
             damaged.extend(result.err());
         });
         damaged.extend(result.err());
-        if !shard.checkpoint_path(number).exists() {
+        if !shard.still_has(number) {
             self.notes.push(format!("checkpoint {number} of {} was removed meanwhile", shard.name()));
             return;
         }

@@ -10,6 +10,7 @@ use libra_client::{
     ControllerEvent, LocalCluster, LocalEvent, LocalOptions, LocalOutcome, Outcome, PushObserver,
     ServerEvent, StartError, Worker,
 };
+use libra_launch::commits::Commits;
 use libra_launch::event_log::EventLog;
 use libra_launch::job::{Job, failure};
 use libra_launch::progress::Bars;
@@ -30,6 +31,8 @@ pub(super) struct Local<'a> {
     /// Files of the pushes of workers.
     pub(super) recorders: Option<Recorders>,
     pub(super) bars: Bars,
+    /// Commits of checkpoints at a URL.
+    pub(super) commits: Commits,
 }
 
 impl Local<'_> {
@@ -42,11 +45,12 @@ impl Local<'_> {
         let written = watch.events();
         let of_workers = written.clone();
         let on_event = {
-            let (log, bar, bars) = (Arc::clone(&log), bar.clone(), self.bars);
+            let (log, bar, bars, commits) = (Arc::clone(&log), bar.clone(), self.bars, self.commits.clone());
             move |event: LocalEvent<'_>| match event {
                 LocalEvent::Controller(event) => {
                     log.lock().unwrap_or_else(PoisonError::into_inner).note(event);
                     report(written.as_ref(), event);
+                    commits.note(event);
                     if matches!(event, ControllerEvent::Started) {
                         bar.reset_elapsed();
                         // Without faults the receiver is gone.

@@ -10,7 +10,7 @@ use tempfile::TempDir;
 
 use crate::process::{Member, assert_refused, controller, json, members, run, tiny_data};
 
-fn train<'a>(data: &'a str, state: &'a str, more: &[&'a str]) -> Vec<&'a str> {
+pub(crate) fn train<'a>(data: &'a str, state: &'a str, more: &[&'a str]) -> Vec<&'a str> {
     let all =
         ["train", "--data", data, "--batch", "64", "--sample", "1", "--factors", "4", "--state-dir", state];
     [&all[..], &["--keep-checkpoints", "100", "--quiet"], more].concat()

@@ -2,6 +2,7 @@
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on must fail")]
 
+mod archive;
 mod checkpoints;
 mod data;
 mod data_sets;

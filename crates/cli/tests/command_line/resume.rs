@@ -119,6 +119,36 @@ fn a_job_resumes_with_other_members() {
 }
 
 #[test]
+fn a_job_resumes_from_a_url() {
+    let place = Place::new();
+    let (state, archive) = (place.path("state"), place.path("archive"));
+    let url = format!("file://{archive}");
+    // Long enough for a commit before the end.
+    let options = ["--epochs", "6", "--checkpoint-every", "0.1", "--checkpoints", &url];
+    let member = Member::start(&place.job(&[&options[..], &["--state-dir", &state]].concat()));
+    let commits = || {
+        let entries = fs::read_dir(&archive).into_iter().flatten();
+        let names = entries.map(|entry| entry.unwrap().file_name().into_string().unwrap());
+        names.filter(|name| name.starts_with("job-")).count()
+    };
+    let deadline = Instant::now() + DEADLINE;
+    while commits() == 0 {
+        assert!(Instant::now() < deadline, "nothing is committed");
+        sleep(Duration::from_millis(5));
+    }
+    member.signal("-KILL");
+    assert_ne!(member.end().0, Some(0), "it was over before");
+    let resumed = [&options[..], &["--resume", &url, "--servers", "1", "--workers", "3"]].concat();
+    assert_refused(&place.job(&resumed), 1, &["--state-dir DIR"]);
+    let other = place.path("other");
+    let report = place.run(&[&resumed[..], &["--state-dir", &other]].concat());
+    assert_eq!(count(&report, "/samples"), 6 * SAMPLES);
+    let again = place.run(&["--epochs", "6", "--resume", &url, "--state-dir", &other]);
+    assert_eq!(again["quality"], report["quality"], "the last checkpoint is there, too");
+    assert!(run(&["checkpoint", "verify", &url, "--quiet"]).status.success());
+}
+
+#[test]
 fn a_job_that_is_done_says_so_and_more_epochs_go_on() {
     let place = Place::new();
     let state = place.path("state");

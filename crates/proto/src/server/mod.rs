@@ -123,6 +123,10 @@ pub struct Server {
     events: VecDeque<ServerEvent>,
     /// Time of the next attempt to restart the log.
     resume_at: Option<Instant>,
+    /// The checkpoint that the controller has asked for, while it is being written.
+    asked_checkpoint: Option<u64>,
+    /// The last checkpoint of a job that is done, while it is uploaded.
+    last_upload: Option<u64>,
     /// The view that the controller is sent as acted on once the log has this record.
     viewing: Option<u64>,
     /// Messages that violated the protocol, and streams that were closed without one.
@@ -197,6 +201,8 @@ impl Server {
             actions: VecDeque::new(),
             events: VecDeque::new(),
             resume_at: None,
+            asked_checkpoint: None,
+            last_upload: None,
             viewing: None,
             dropped: 0,
             strangers: StrangerCount::default(),

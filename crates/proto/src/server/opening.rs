@@ -81,9 +81,10 @@ impl Server {
                 self.phase = Phase::Loading;
                 let shard = self.shard.as_ref().expect("it was made above");
                 let (seed, tables) = (shard.cluster.seed, shard.cluster.tables.clone());
+                let shard = (shard.number, shard.cluster.shards());
                 let Load { directory, number, resumes_with } = load;
                 let states = resumes_with.is_some();
-                self.request(StorageRequest::Load { directory, number, seed, tables, states });
+                self.request(StorageRequest::Load { directory, number, seed, tables, shard, states });
             }
             None => self.store_first(now),
         }
@@ -134,10 +135,11 @@ impl Server {
             (!shard.begin_checkpoint(now, number, Occasion::Request))
                 .then(|| "another one is being written".to_owned())
         };
-        self.membership.send(match failure {
-            Some(_) => Message::Checkpointed { number, failure },
-            None => Message::CheckpointBegun { number },
-        });
+        if failure.is_some() {
+            return self.membership.send(Message::Checkpointed { number, failure });
+        }
+        self.asked_checkpoint = Some(number);
+        self.membership.send(Message::CheckpointBegun { number });
     }
 
     /// Handles the result of a request to the disk.
@@ -182,6 +184,7 @@ impl Server {
                     self.checkpoint_ended(now, number, Some(reason));
                 }
             }
+            StorageEvent::Uploaded { number, failure } => self.uploaded(number, failure),
             StorageEvent::Loaded(rows) => self.load(rows),
             StorageEvent::LoadEnded { steps, states } => {
                 for (table, steps) in steps.into_iter().enumerate().take(shard.store.tables().len()) {
@@ -214,7 +217,14 @@ impl Server {
                 let reason = format!("server {server}: the first checkpoint cannot be written: {reason}");
                 return self.membership.abort(&reason);
             }
-            (Phase::Finishing { event, is_last: true }, failure) => return self.finish_with(event, failure),
+            (Phase::Finishing { event, is_last: true }, failure) => {
+                if failure.is_none() && self.upload(number) {
+                    self.last_upload = Some(number);
+                    self.phase = Phase::Finishing { event, is_last: true };
+                    return;
+                }
+                return self.finish_with(event, failure);
+            }
             // The result of the one before does not matter: the last one has everything.
             (Phase::Finishing { event, is_last: false }, _) => {
                 let shard = self.shard.as_mut().expect("a checkpoint was written");
@@ -232,11 +242,39 @@ impl Server {
             }
             (phase, failure) => {
                 self.phase = phase;
-                self.membership.send(Message::Checkpointed { number, failure });
+                let is_asked = core::mem::take(&mut self.asked_checkpoint) == Some(number);
+                // The controller is told when all has been done that it asked for (rule L10).
+                if !(is_asked && failure.is_none() && self.upload(number)) {
+                    self.membership.send(Message::Checkpointed { number, failure });
+                }
             }
         }
         let is_suspended = self.shard.as_ref().is_some_and(|shard| shard.journal.is_suspended());
         self.resume_at = is_suspended.then_some(now + RESUME_PAUSE);
+    }
+
+    /// Asks for the upload of a checkpoint that is on the disk. Returns false if the job has no place for it.
+    fn upload(&mut self, number: u64) -> bool {
+        let durability = self.shard.as_ref().map(|shard| &shard.cluster.durability);
+        let to = durability.and_then(|durability| durability.upload.clone());
+        let bytes_per_second = durability.map_or(0, |durability| durability.checkpoint_bytes_per_second);
+        let upload = to.map(|to| StorageRequest::Upload { number, to, bytes_per_second });
+        upload.map(|upload| self.request(upload)).is_some()
+    }
+
+    /// A checkpoint was uploaded, or was not: it is on the disk, and the job goes on (rule L10).
+    fn uploaded(&mut self, number: u64, failure: Option<String>) {
+        match core::mem::replace(&mut self.phase, Phase::Serving) {
+            Phase::Finishing { event, is_last: true } if self.last_upload == Some(number) => {
+                let failure =
+                    failure.map(|reason| format!("it is on the disk, and was not uploaded: {reason}"));
+                self.finish_with(event, failure);
+            }
+            phase => {
+                self.phase = phase;
+                self.membership.send(Message::Checkpointed { number, failure });
+            }
+        }
     }
 
     /// Tries to restart the log, after a checkpoint (rule L6).

@@ -14,3 +14,4 @@ mod refusals;
 mod regions;
 mod replay;
 mod strangers;
+mod uploads;

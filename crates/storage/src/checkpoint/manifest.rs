@@ -7,13 +7,14 @@ use serde::{Deserialize, Serialize};
 
 use super::error::Fault;
 use super::safetensors::Layout;
+use super::sealed::{ParseError, field, hex, seal, unseal};
 use crate::wal::RecordNumber;
 
-pub(super) const NAME: &str = "manifest.json";
+pub(crate) const NAME: &str = "manifest.json";
 pub(super) const STATE: &str = "state.bin";
 pub(super) const VERSION: u64 = 1;
 /// A longer one is not read. One file of rows takes about 200 bytes of it.
-pub(super) const BYTES_MAX: u64 = 256 << 20;
+pub(crate) const BYTES_MAX: u64 = 256 << 20;
 
 /// Description and contents of a checkpoint.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -135,39 +136,15 @@ impl Manifest {
     }
 
     /// The bytes of the file, and their checksum, which is in the first line.
-    pub(super) fn to_bytes(&self) -> (Vec<u8>, u32) {
-        let json = serde_json::to_string_pretty(self).expect("a manifest has only values that JSON can hold");
-        let rest = json.strip_prefix('{').expect("it is an object");
-        let checksum = crc32c::crc32c(rest.as_bytes());
-        (format!("{}{rest}\n", first_line(checksum)).into_bytes(), checksum)
+    pub(crate) fn to_bytes(&self) -> (Vec<u8>, u32) {
+        seal(self)
     }
 
     /// Reads the bytes of [`to_bytes`](Self::to_bytes).
-    pub(super) fn parse(bytes: &[u8]) -> Result<(Self, u32), ParseError> {
-        let (first, rest) = bytes.split_at(bytes.len().min(first_line(0).len()));
-        let expected = checksum_of(first).ok_or(Fault::Header { expected: "a manifest" })?;
-        let rest = rest.strip_suffix(b"\n").ok_or(Fault::Header { expected: "a manifest" })?;
-        let found = crc32c::crc32c(rest);
-        if found != expected {
-            return Err(Fault::Checksum { expected, found }.into());
-        }
-        // Back to the object that was written; the first line is one line of it.
-        let object = [b"{", rest].concat();
-        let json = |error: serde_json::Error| Fault::Json {
-            line: error.line(),
-            column: error.column(),
-            message: error.to_string(),
-        };
-        let value: serde_json::Value = serde_json::from_slice(&object).map_err(json)?;
-        // Before all else: another version may have other fields.
-        match value.get("version").and_then(serde_json::Value::as_u64) {
-            Some(VERSION) => {}
-            Some(found) => return Err(ParseError::Version(found)),
-            None => return Err(field("version", "not a number", "a number").into()),
-        }
-        let manifest: Self = serde_json::from_slice(&object).map_err(json)?;
+    pub(crate) fn parse(bytes: &[u8]) -> Result<(Self, u32), ParseError> {
+        let (manifest, checksum) = unseal::<Self>(bytes, "a manifest", VERSION)?;
         manifest.check()?;
-        Ok((manifest, expected))
+        Ok((manifest, checksum))
     }
 
     fn check(&self) -> Result<(), Fault> {
@@ -256,55 +233,6 @@ impl Description {
             }
         }
         Ok(())
-    }
-}
-
-/// The reason for which bytes are no manifest.
-pub(super) enum ParseError {
-    Fault(Fault),
-    Version(u64),
-}
-
-impl From<Fault> for ParseError {
-    fn from(fault: Fault) -> Self {
-        Self::Fault(fault)
-    }
-}
-
-fn field(field: &str, found: impl ToString, wanted: &'static str) -> Fault {
-    Fault::Field { field: field.to_owned(), found: found.to_string(), wanted }
-}
-
-/// The first line of the file, up to the bytes that the checksum covers.
-fn first_line(checksum: u32) -> String {
-    format!("{BEFORE_CHECKSUM}{checksum:08x}\",")
-}
-
-const BEFORE_CHECKSUM: &str = "{\n  \"checksum\": \"";
-
-fn checksum_of(line: &[u8]) -> Option<u32> {
-    let digits = std::str::from_utf8(line).ok()?.strip_prefix(BEFORE_CHECKSUM)?.get(..8)?;
-    // No other spelling, so that there is one manifest for one content.
-    u32::from_str_radix(digits, 16).ok().filter(|checksum| first_line(*checksum).as_bytes() == line)
-}
-
-/// Checksums as eight hexadecimal digits, which people compare more easily.
-mod hex {
-    use serde::de::Error;
-    use serde::{Deserialize, Deserializer, Serializer};
-
-    #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde calls it so")]
-    pub(super) fn serialize<S: Serializer>(checksum: &u32, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.serialize_str(&format!("{checksum:08x}"))
-    }
-
-    pub(super) fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<u32, D::Error> {
-        let text = String::deserialize(deserializer)?;
-        let checksum = u32::from_str_radix(&text, 16).map_err(D::Error::custom)?;
-        if format!("{checksum:08x}") != text {
-            return Err(D::Error::custom("a checksum has eight digits"));
-        }
-        Ok(checksum)
     }
 }
 

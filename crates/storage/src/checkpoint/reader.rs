@@ -6,7 +6,7 @@ use super::safetensors::Layout;
 use super::{Checkpoints, directory_name};
 use crate::disk::{Disk, read_exact};
 
-/// A checkpoint that was verified, with all that it builds on.
+/// A checkpoint, with all that it builds on.
 #[derive(Debug, Clone)]
 pub struct Checkpoint<D> {
     disk: D,
@@ -49,6 +49,12 @@ impl<D: Disk + Clone> Checkpoint<D> {
         }
         let state = read_state(checkpoints.disk(), manifests.last().expect("the chain has itself"))?;
         Ok(Self { disk: checkpoints.disk().clone(), manifests, state })
+    }
+
+    /// Reads the state of the owner, and takes the other files as they are.
+    pub(super) fn of_rows(disk: D, manifests: Vec<Manifest>) -> Result<Self, CheckpointError> {
+        let state = read_state(&disk, manifests.last().expect("the chain has itself"))?;
+        Ok(Self { disk, manifests, state })
     }
 
     /// Returns its manifest.

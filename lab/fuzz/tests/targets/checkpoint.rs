@@ -43,7 +43,7 @@ fn file(checkpoints: &Checkpoints<SimulatedDisk>, name: &str) -> Vec<u8> {
 }
 
 /// Makes the checksum of a manifest right.
-fn seal(manifest: &mut [u8]) {
+pub(crate) fn seal(manifest: &mut [u8]) {
     if manifest.len() > BEHIND_CHECKSUM {
         let behind = &manifest[BEHIND_CHECKSUM..];
         let behind = behind.strip_suffix(b"\n").unwrap_or(behind);

@@ -55,7 +55,7 @@ fn read(name: &str, bytes: &[u8], options: Options) -> Outcome {
     let options = Options { index_directory: Some("/dev/null/none".into()), ..options };
     let check = |error: DataError| {
         assert!(error.to_string().starts_with(place), "{error}");
-        assert!(!matches!(error.fault, Fault::Io { .. } | Fault::Server { .. }), "{error}");
+        assert!(!matches!(error.fault, Fault::Io { .. } | Fault::Object(_)), "{error}");
         Outcome::of::<(), _>(&Err(error.fault))
     };
     let set = match DataSet::open(place, &options) {

@@ -4,6 +4,7 @@
 use libra_fuzz::fuzz;
 
 mod checkpoint;
+mod commit;
 mod data;
 mod job;
 mod log;
@@ -53,6 +54,11 @@ fn fuzz_logs() {
 #[test]
 fn fuzz_manifests() {
     fuzz!(checkpoint::manifests(), checkpoint::read_manifest);
+}
+
+#[test]
+fn fuzz_commits() {
+    fuzz!(commit::target(), commit::read);
 }
 
 #[test]

@@ -1,0 +1,133 @@
+//! Faults of requests for objects.
+
+use object_store::Error;
+use thiserror::Error as ErrorOf;
+
+/// The reason for which a request was not carried out.
+#[derive(Debug, ErrorOf)]
+#[non_exhaustive]
+pub enum Fault {
+    /// There is no such object.
+    #[error("there is no such file or directory")]
+    Missing,
+    /// A server refused, or did not answer after all retries.
+    #[error("{reason} (after {retries} retries)")]
+    Server {
+        /// The last answer.
+        reason: String,
+        /// Attempts after the first.
+        retries: u32,
+    },
+    /// No credentials were found.
+    #[error(
+        "no credentials: set those of the store in the environment, such as AWS_ACCESS_KEY_ID and \
+         AWS_SECRET_ACCESS_KEY, or AWS_SKIP_SIGNATURE=true for a public bucket"
+    )]
+    NoCredentials,
+    /// The credentials do not suffice.
+    #[error("the credentials do not allow it: {reason}")]
+    Denied {
+        /// The answer of the server.
+        reason: String,
+    },
+    /// The bucket is in another region.
+    #[error("the bucket is in another region than {region}: set AWS_REGION")]
+    WrongRegion {
+        /// The region that was tried.
+        region: String,
+    },
+    /// The bucket does not exist.
+    #[error("there is no such bucket")]
+    NoBucket,
+    /// The server sends whole files only.
+    #[error("the server does not serve ranges of a file: copy it to a disk or an object store")]
+    NoRanges,
+    /// The object is not what it was when it was listed.
+    #[error("the object has changed since it was listed")]
+    Changed,
+    /// The operating system refused.
+    #[error("{doing} failed: {source}")]
+    Io {
+        /// The attempt.
+        doing: &'static str,
+        /// Error of the operating system.
+        source: std::io::Error,
+    },
+}
+
+impl Fault {
+    /// The fault behind an error of a store, after so many retries.
+    pub(crate) fn of(error: &Error, retries: u32, region: &str) -> Self {
+        let text = chain(error);
+        let has = |known: &[&str]| known.iter().any(|known| text.contains(known));
+        if has(&["NoSuchBucket", "ContainerNotFound"]) {
+            return Self::NoBucket;
+        }
+        if has(&[REDIRECT, "PermanentRedirect", "AuthorizationHeaderMalformed"]) {
+            return Self::WrongRegion { region: region.to_owned() };
+        }
+        if has(&MACHINE_CREDENTIALS) {
+            return Self::NoCredentials;
+        }
+        if has(&[NOT_PARTIAL, "Range request not supported"]) {
+            return Self::NoRanges;
+        }
+        if matches!(status(&text), Some(401 | 403)) {
+            return Self::Denied { reason: text };
+        }
+        match error {
+            Error::NotFound { .. } => Self::Missing,
+            Error::Precondition { .. } => Self::Changed,
+            _ => Self::Server { reason: text, retries },
+        }
+    }
+}
+
+/// True if another attempt may succeed. The library keeps the type of its errors private, so their text decides.
+pub(crate) fn is_transient(error: &Error) -> bool {
+    if !matches!(error, Error::Generic { .. }) {
+        return false;
+    }
+    let text = chain(error);
+    if [NOT_PARTIAL, REDIRECT].iter().chain(&MACHINE_CREDENTIALS).any(|known| text.contains(known)) {
+        return false;
+    }
+    // 501 is what a store answers that does not have the operation.
+    status(&text).is_none_or(|status| status >= 500 && status != 501 || [408, 429].contains(&status))
+}
+
+/// True if a store does not have the operation.
+pub(crate) fn is_unknown(error: &Error) -> bool {
+    matches!(error, Error::NotImplemented { .. } | Error::NotSupported { .. })
+        || status(&chain(error)) == Some(501)
+}
+
+/// The status of the answer that an error tells of.
+fn status(text: &str) -> Option<u16> {
+    let (_, rest) = text.split_once("non-2xx status code: ")?;
+    rest.get(..3)?.parse().ok()
+}
+
+const NOT_PARTIAL: &str = "Received non-partial response";
+const REDIRECT: &str = "Received redirect without LOCATION";
+/// Parts of the URLs at which clouds have credentials for their machines: they are asked when the environment has none.
+const MACHINE_CREDENTIALS: [&str; 3] =
+    ["/latest/api/token", "metadata.google.internal", "/metadata/identity/oauth2/token"];
+
+/// The message of an error, with those behind it that it does not repeat, without queries of URLs, which may hold signatures.
+fn chain(error: &Error) -> String {
+    let mut text = error.to_string();
+    let mut source = std::error::Error::source(error);
+    while let Some(found) = source {
+        let next = found.to_string();
+        if !text.contains(&next) {
+            text = format!("{text}: {next}");
+        }
+        source = found.source();
+    }
+    let words = text.split(' ').map(|word| match word.find("://") {
+        Some(_) => word.split('?').next().unwrap_or(word),
+        None => word,
+    });
+    words.collect::<Vec<_>>().join(" ")
+}

@@ -1,0 +1,388 @@
+//! Requests for objects, with retries.
+
+use std::fmt;
+use std::io;
+use std::ops::Range;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, SystemTime};
+
+use bytes::Bytes;
+use futures_util::TryStreamExt;
+use object_store::multipart::{MultipartStore, PartId};
+use object_store::path::Path;
+use object_store::{
+    Error, GetOptions, GetRange, ObjectMeta, ObjectStore, ObjectStoreExt, PutMode, PutOptions, PutPayload,
+};
+use tokio::runtime::{Builder, Runtime};
+use tokio::time::{sleep, timeout};
+
+use crate::environment::Environment;
+use crate::fault::{Fault, is_transient, is_unknown};
+use crate::place::Kind;
+use crate::store::{REQUEST_TIMEOUT, client};
+
+/// Attempts after the first one of a request: about 25 s of waiting.
+const RETRIES: u32 = 8;
+/// Time until the first retry; it doubles.
+const BACKOFF: Duration = Duration::from_millis(100);
+
+/// An object, as it was listed.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Object {
+    /// Path, or key in the bucket.
+    pub path: String,
+    /// Its size.
+    pub bytes: u64,
+    /// A text that differs when the content differs: the ETag, or the time of the last change.
+    pub version: String,
+    /// The time of its last change.
+    pub modified: SystemTime,
+}
+
+/// Result of [`Objects::create`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Created {
+    /// The object is there now, and was not before.
+    New,
+    /// There is one of this path, which stays as it is.
+    Taken,
+    /// The store has no conditional put. None was there a moment before, and the object is there now.
+    Unconditional,
+}
+
+/// An object that is uploaded in parts.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Upload {
+    path: Path,
+    id: String,
+}
+
+/// A path as stores spell it: without slashes at its ends.
+pub fn normal(path: &str) -> String {
+    Path::from(path).to_string()
+}
+
+impl Upload {
+    /// One that another process has begun, by its path and identity.
+    pub fn new(path: &str, id: String) -> Self {
+        Self { path: Path::from(path), id }
+    }
+
+    /// Its identity.
+    pub fn id(&self) -> &str {
+        &self.id
+    }
+}
+
+/// Counts of requests.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Counts {
+    /// Requests sent, retries among them.
+    pub requests: u64,
+    /// Attempts after the first one of a request.
+    pub retries: u64,
+}
+
+/// Objects behind a network, or files, and the loop that waits for them. Callers wait, so they must not be tasks of another loop.
+pub struct Objects {
+    store: Arc<dyn ObjectStore>,
+    in_parts: Option<Arc<dyn MultipartStore>>,
+    runtime: Arc<Runtime>,
+    are_files: bool,
+    region: String,
+    retries: u32,
+    requests_sent: AtomicU64,
+    retries_sent: AtomicU64,
+}
+
+impl fmt::Debug for Objects {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.debug_struct("Objects").field("store", &self.store).finish_non_exhaustive()
+    }
+}
+
+impl Objects {
+    /// Makes a client; sends nothing yet. `retries` is the number of attempts after the first one, 8 by default.
+    ///
+    /// # Errors
+    /// The settings in the environment do not go together, or the machine has no loop for it.
+    pub fn open(kind: &Kind, environment: &Environment, retries: Option<u32>) -> Result<Self, Fault> {
+        let region = environment.region();
+        let built = client(kind, environment).map_err(|error| Fault::of(&error, 0, &region))?;
+        // A disk that refuses does so again.
+        let are_files = *kind == Kind::Local;
+        let retries = retries.unwrap_or(if are_files { 0 } else { RETRIES });
+        Ok(Self { region, are_files, retries, ..Self::over(built.0, built.1)? })
+    }
+
+    /// Returns the same objects with counts of their own.
+    #[must_use]
+    pub fn counted_apart(&self) -> Self {
+        Self {
+            store: Arc::clone(&self.store),
+            in_parts: self.in_parts.clone(),
+            runtime: Arc::clone(&self.runtime),
+            are_files: self.are_files,
+            region: self.region.clone(),
+            retries: self.retries,
+            requests_sent: AtomicU64::new(0),
+            retries_sent: AtomicU64::new(0),
+        }
+    }
+
+    /// The objects of a store that is there already, without retries: for tests with faults.
+    ///
+    /// # Errors
+    /// The machine has no loop for it.
+    pub fn over(
+        store: Arc<dyn ObjectStore>,
+        in_parts: Option<Arc<dyn MultipartStore>>,
+    ) -> Result<Self, Fault> {
+        let runtime = Builder::new_current_thread().enable_all().build();
+        let runtime = Arc::new(runtime.map_err(|source| Fault::Io { doing: "starting a loop", source })?);
+        let (requests_sent, retries_sent) = (AtomicU64::new(0), AtomicU64::new(0));
+        let (region, are_files, retries) = (String::new(), false, 0);
+        Ok(Self { store, in_parts, runtime, are_files, region, retries, requests_sent, retries_sent })
+    }
+
+    /// Counts of the requests sent so far.
+    pub fn counts(&self) -> Counts {
+        Counts {
+            requests: self.requests_sent.load(Ordering::Relaxed),
+            retries: self.retries_sent.load(Ordering::Relaxed),
+        }
+    }
+
+    /// Looks for an object.
+    ///
+    /// # Errors
+    /// There is none, or the store refused.
+    pub fn head(&self, path: &str) -> Result<Object, Fault> {
+        let path = Path::from(path);
+        self.request(|| self.store.head(&path)).map(|meta| object(&meta))
+    }
+
+    /// Lists all objects below a directory; `""` is all of the bucket.
+    ///
+    /// # Errors
+    /// The store refused.
+    pub fn list(&self, directory: &str) -> Result<Vec<Object>, Fault> {
+        let prefix = (!directory.is_empty()).then(|| Path::from(directory));
+        let listed = self.request(|| self.store.list(prefix.as_ref()).try_collect::<Vec<_>>())?;
+        Ok(listed.iter().map(object).collect())
+    }
+
+    /// Reads an object whole.
+    ///
+    /// # Errors
+    /// There is none, or the store refused.
+    pub fn read(&self, path: &str) -> Result<Bytes, Fault> {
+        let path = Path::from(path);
+        self.request(|| async { self.store.get(&path).await?.bytes().await })
+    }
+
+    /// Reads a range of an object whole.
+    ///
+    /// # Errors
+    /// It is not as it was listed, or the store refused.
+    pub fn read_range(&self, object: &Object, range: Range<u64>) -> Result<Bytes, Fault> {
+        let path = Path::from(object.path.as_str());
+        let is_tag = object.version.contains('"');
+        let options = GetOptions {
+            range: Some(GetRange::Bounded(range.clone())),
+            if_match: is_tag.then(|| object.version.clone()),
+            ..GetOptions::default()
+        };
+        self.request(|| async {
+            let answer = self.store.get_opts(&path, options.clone()).await?;
+            // A server may ignore the condition.
+            let changed = answer.meta.e_tag.as_ref().is_some_and(|tag| is_tag && *tag != object.version);
+            if changed || answer.meta.size != object.bytes {
+                let source = "the file has another size or ETag".into();
+                return Err(Error::Precondition { path: object.path.clone(), source });
+            }
+            let bytes = answer.bytes().await?;
+            if bytes.len() as u64 != range.end - range.start {
+                let source = "the answer is shorter than the range".into();
+                return Err(Error::Generic { store: "HTTP", source });
+            }
+            Ok(bytes)
+        })
+    }
+
+    /// Writes an object; one of this path is replaced.
+    ///
+    /// # Errors
+    /// The store refused.
+    pub fn put(&self, path: &str, bytes: Bytes) -> Result<(), Fault> {
+        let path = Path::from(path);
+        self.request(|| self.store.put(&path, PutPayload::from(bytes.clone()))).map(drop)
+    }
+
+    /// Writes an object unless one of this path is there.
+    ///
+    /// # Errors
+    /// The store refused.
+    pub fn create(&self, path: &str, bytes: Bytes) -> Result<Created, Fault> {
+        let at = Path::from(path);
+        let options = PutOptions::from(PutMode::Create);
+        let put = || self.store.put_opts(&at, PutPayload::from(bytes.clone()), options.clone());
+        match self.attempt(put) {
+            Ok(_) => Ok(Created::New),
+            // It may be of the attempt before, whose answer was lost.
+            Err((Error::AlreadyExists { .. } | Error::Precondition { .. }, retries)) => {
+                let is_own = retries > 0 && self.read(path)? == bytes;
+                Ok(if is_own { Created::New } else { Created::Taken })
+            }
+            Err((error, _)) if is_unknown(&error) => match self.head(path) {
+                Ok(_) => Ok(Created::Taken),
+                Err(Fault::Missing) => self.put(path, bytes).map(|()| Created::Unconditional),
+                Err(fault) => Err(fault),
+            },
+            Err((error, retries)) => Err(Fault::of(&error, retries, &self.region)),
+        }
+    }
+
+    /// Removes an object, if it is there.
+    ///
+    /// # Errors
+    /// The store refused.
+    pub fn delete(&self, path: &str) -> Result<(), Fault> {
+        let path = Path::from(path);
+        match self.request(|| self.store.delete(&path)) {
+            Err(Fault::Missing) => Ok(()),
+            other => other,
+        }
+    }
+
+    /// Removes what writes of files that were interrupted have left below a directory, and directories that are empty: no list shows
+    /// either. Nothing is to be done where objects are no files.
+    ///
+    /// # Errors
+    /// The disk refused.
+    pub fn sweep(&self, directory: &str) -> Result<(), Fault> {
+        if !self.are_files {
+            return Ok(());
+        }
+        let directory = std::path::Path::new("/").join(directory);
+        sweep(&directory).map(drop).map_err(|source| Fault::Io { doing: "removing what was left", source })
+    }
+
+    /// Begins an object that is uploaded in parts; `None` if the store takes none.
+    ///
+    /// # Errors
+    /// The store refused.
+    pub fn begin_upload(&self, path: &str) -> Result<Option<Upload>, Fault> {
+        let Some(store) = &self.in_parts else { return Ok(None) };
+        let path = Path::from(path);
+        let id = self.request(|| store.create_multipart(&path))?;
+        Ok(Some(Upload { path, id }))
+    }
+
+    /// Uploads a part, counted from 0. All but the last have the same size, at least 5 MiB.
+    ///
+    /// # Errors
+    /// The store refused.
+    pub fn upload_part(&self, upload: &Upload, part: usize, bytes: &Bytes) -> Result<PartId, Fault> {
+        let store = self.in_parts.as_ref().expect("an upload was begun");
+        let payload = || PutPayload::from(bytes.clone());
+        self.request(|| store.put_part(&upload.path, &upload.id, part, payload()))
+    }
+
+    /// Makes an object of all parts.
+    ///
+    /// # Errors
+    /// The store refused.
+    pub fn finish_upload(&self, upload: &Upload, parts: &[PartId]) -> Result<(), Fault> {
+        let store = self.in_parts.as_ref().expect("an upload was begun");
+        self.request(|| store.complete_multipart(&upload.path, &upload.id, parts.to_vec())).map(drop)
+    }
+
+    /// Gives an upload up, and its parts; one that has ended is none.
+    ///
+    /// # Errors
+    /// The store refused.
+    pub fn abort_upload(&self, upload: &Upload) -> Result<(), Fault> {
+        let Some(store) = &self.in_parts else { return Ok(()) };
+        match self.attempt(|| store.abort_multipart(&upload.path, &upload.id)) {
+            // Stores tell of one that has ended in their own words.
+            Err((error, retries)) => {
+                let text = error.to_string();
+                let is_gone = matches!(error, Error::NotFound { .. })
+                    || ["NoSuchUpload", "not found"].iter().any(|known| text.contains(known));
+                if is_gone { Ok(()) } else { Err(Fault::of(&error, retries, &self.region)) }
+            }
+            Ok(()) => Ok(()),
+        }
+    }
+
+    fn request<T, F>(&self, attempt: impl Fn() -> F) -> Result<T, Fault>
+    where
+        F: Future<Output = Result<T, Error>>,
+    {
+        self.attempt(attempt).map_err(|(error, retries)| Fault::of(&error, retries, &self.region))
+    }
+
+    /// Sends a request until it is answered, or the retries are used up.
+    fn attempt<T, F>(&self, attempt: impl Fn() -> F) -> Result<T, (Error, u32)>
+    where
+        F: Future<Output = Result<T, Error>>,
+    {
+        self.runtime.block_on(async {
+            let mut retries = 0;
+            loop {
+                self.requests_sent.fetch_add(1, Ordering::Relaxed);
+                let answer = timeout(REQUEST_TIMEOUT, attempt()).await.unwrap_or_else(|_| {
+                    Err(Error::Generic { store: "HTTP", source: "no answer within 60 s".into() })
+                });
+                match answer {
+                    Ok(answer) => return Ok(answer),
+                    Err(error) if retries == self.retries || !is_transient(&error) => {
+                        return Err((error, retries));
+                    }
+                    Err(_) => {
+                        sleep(BACKOFF * 2u32.pow(retries)).await;
+                        retries += 1;
+                        self.retries_sent.fetch_add(1, Ordering::Relaxed);
+                    }
+                }
+            }
+        })
+    }
+}
+
+/// Removes files that were not finished, and returns whether nothing is left. The store names them `FILE#1`.
+fn sweep(directory: &std::path::Path) -> io::Result<bool> {
+    let entries = match std::fs::read_dir(directory) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(false),
+        entries => entries?,
+    };
+    let mut is_empty = true;
+    for entry in entries {
+        let entry = entry?;
+        let name = entry.file_name();
+        let staged = name.to_str().and_then(|name| name.rsplit_once('#'));
+        if entry.file_type()?.is_dir() {
+            if sweep(&entry.path())? {
+                std::fs::remove_dir(entry.path())?;
+            } else {
+                is_empty = false;
+            }
+        } else if staged.is_some_and(|(_, number)| number.parse::<u32>().is_ok()) {
+            std::fs::remove_file(entry.path())?;
+        } else {
+            is_empty = false;
+        }
+    }
+    Ok(is_empty)
+}
+
+fn object(meta: &ObjectMeta) -> Object {
+    Object {
+        path: meta.location.to_string(),
+        bytes: meta.size,
+        version: meta.e_tag.clone().unwrap_or_else(|| meta.last_modified.to_string()),
+        modified: meta.last_modified.into(),
+    }
+}
