@@ -18,7 +18,7 @@ use crate::{
 };
 
 /// Chunks of each worker, at least: so many that it does not wait long for others at the end of an epoch, and no more than reading is worth.
-const CHUNKS_PER_WORKER: u64 = 4;
+const CHUNKS_PER_WORKER: u64 = 8;
 
 impl Source for HashedSet {
     fn name(&self) -> &str {

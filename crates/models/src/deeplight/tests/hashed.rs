@@ -203,7 +203,7 @@ fn a_plan_of_hashed_keys_is_a_file_that_fits() {
     make(&place, 20_000, OutputFormat::Parquet, 5000, 1000);
     let workload = open(&config(), &place).unwrap();
     let frequencies = profile(&workload, &config(), 0.2, &mut |_| ()).unwrap();
-    assert_eq!(frequencies.pushes(), 15, "five chunks of 640 rows");
+    assert_eq!(frequencies.pushes(), 13, "3,200 rows in batches of 256");
     let provenance = provenance(&*workload, &config(), 0.2, &frequencies);
     let plan = Plan::new(1, provenance, &frequencies, Budget::default(), DEFAULT_HEADROOM_BITS).unwrap();
     assert!(plan.rows.len() > 100 && plan.rows.iter().all(|row| row.key > LAYER_KEYS));
