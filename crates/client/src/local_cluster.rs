@@ -98,11 +98,11 @@ impl LocalCluster {
             }
         })?;
         let switches = LocalSwitches::new(controller.handle());
-        let loaded = spec.durability.load.as_ref().filter(|load| load.resumes_with.is_some());
-        let resumes = loaded.zip(options.state_dir.as_ref()).is_some_and(|(load, state)| {
-            let place = |path: &Path| path.canonicalize().ok();
-            place(state).is_some_and(|state| Some(state) == place(Path::new(&load.directory)))
-        });
+        let resumes =
+            spec.durability.resumed().zip(options.state_dir.as_ref()).is_some_and(|(load, state)| {
+                let place = |path: &Path| path.canonicalize().ok();
+                place(state).is_some_and(|state| Some(state) == place(Path::new(&load.directory)))
+            });
         let members =
             Members { controller: controller.handle(), switches, seed: spec.seed, resumes, address, options };
         let (ends, ended) = mpsc::channel();

@@ -206,7 +206,7 @@ pub enum CheckpointAt {
     /// Any: a job that resumes does chunks again that were under way.
     #[default]
     Steps,
-    /// When no chunk of the work is under way: workers wait until servers have begun it (rule K7).
+    /// Moments at which no chunk of the work is under way: workers wait until servers have begun it (rule K7).
     Chunks,
 }
 
@@ -241,10 +241,15 @@ impl Durability {
         self.log || self.checkpoint_every.is_some() || self.load.is_some()
     }
 
+    /// Returns the checkpoint at which the job resumes, if it does.
+    pub fn resumed(&self) -> Option<&Load> {
+        self.load.as_ref().filter(|load| load.resumes_with.is_some())
+    }
+
     /// Returns the number of the checkpoint that a shard with a disk begins with: without it, it could not be started again.
     pub fn first_checkpoint(&self) -> u64 {
         let above = self.upload.as_ref().map_or(0, |upload| upload.above);
-        let resumed = self.load.as_ref().and_then(|load| load.resumes_with).unwrap_or(1);
+        let resumed = self.resumed().and_then(|load| load.resumes_with).unwrap_or(1);
         above.saturating_add(1).max(resumed)
     }
 }

@@ -12,7 +12,7 @@ pub struct Work {
     pub phases: u64,
     /// Number of chunks of a phase; of phase p, those at position p modulo the length.
     pub chunks: Vec<u32>,
-    /// What was done before, by another run of the job; in a new job nothing.
+    /// The part that another run of the job has done before; in a new job nothing.
     pub done: WorkDone,
 }
 

@@ -65,7 +65,7 @@ enum Named {
     Commit(u64),
     /// A file of a checkpoint of a shard.
     File { checkpoint: u64 },
-    /// What a probe has left.
+    /// An object that a probe has left.
     Probe,
 }
 

@@ -59,7 +59,7 @@ pub enum LoadError {
     },
 }
 
-/// What a checkpoint has beside rows.
+/// The parts of a checkpoint beside its rows.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Loaded {
     /// Number of steps of each table.

@@ -11,7 +11,7 @@ use serde::Serialize;
 use super::verify::Verdict;
 use super::{Output, bytes, count};
 use libra_launch::job_directory::{JobCheckpoint, JobDirectory, PartState, bytes_in};
-use libra_storage::Source;
+use libra_storage::archive::{Archive, Environment};
 
 /// Removes all but the newest complete checkpoints, and the leftovers of interrupted ones
 ///
@@ -106,9 +106,8 @@ fn is_url(arguments: &Arguments) -> bool {
 /// Removes objects that no kept checkpoint lists. Those that are newer than the newest sound one stay, too.
 fn prune_url(arguments: &Arguments, list: &[JobCheckpoint], kept: Vec<u64>) -> Result<()> {
     let (output, dry_run) = (&arguments.output, arguments.dry_run);
-    let Source::Archive(archive, _) = Source::open(&arguments.dir, None)? else {
-        unreachable!("the caller has looked")
-    };
+    let url = arguments.dir.to_str().expect("a URL is a text");
+    let archive = Archive::open(url, &Environment::of_process())?;
     let is_newer = |number: &u64| kept.first().is_none_or(|newest| number > newest);
     let kept_newer: Vec<u64> = list.iter().map(|checkpoint| checkpoint.number).filter(is_newer).collect();
     let keep: BTreeSet<u64> = kept.iter().chain(&kept_newer).copied().collect();

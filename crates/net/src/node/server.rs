@@ -3,7 +3,7 @@
 use core::ops::ControlFlow;
 use std::io;
 use std::net::SocketAddr;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 
@@ -65,8 +65,7 @@ impl ServerNode {
         memory_limit: Option<u64>,
         on_restoring: impl FnMut(&Restoring) + Send + 'static,
     ) -> Result<Self, NodeError> {
-        let row_files = memory_limit.map(|bytes| RowFiles::new(&data, bytes)).transpose();
-        let row_files = row_files.map_err(PlaceError::Rows)?;
+        let row_files = row_files(&data, memory_limit)?;
         let mut announcer = Announcer::new(options.clone(), on_restoring);
         let found = find(&data, row_files.as_ref(), |shard| announcer.begin(shard))?;
         drop(announcer);
@@ -87,8 +86,7 @@ impl ServerNode {
         data: PathBuf,
         memory_limit: Option<u64>,
     ) -> Result<Self, NodeError> {
-        let row_files = memory_limit.map(|bytes| RowFiles::new(&data, bytes)).transpose();
-        let row_files = row_files.map_err(PlaceError::Rows)?;
+        let row_files = row_files(&data, memory_limit)?;
         Ok(Self { data: Some(data), resumes: true, row_files, ..Self::bind(options, None)? })
     }
 
@@ -163,6 +161,12 @@ impl ServerNode {
         let shards: Vec<Shard> = (0..shards).map(|_| shard()).collect::<Result<_, _>>()?;
         run_all(&runtime, listener, shards, on_event)
     }
+}
+
+/// Files for the rows that have no place in memory, if there is a limit of it, in bytes.
+fn row_files(data: &Path, memory_limit: Option<u64>) -> Result<Option<RowFiles>, NodeError> {
+    let files = memory_limit.map(|bytes| RowFiles::new(data, bytes)).transpose();
+    Ok(files.map_err(PlaceError::Rows)?)
 }
 
 /// Runs shards on a thread each, and their front on this one. Returns when all have ended, or one has failed: then the others are left to

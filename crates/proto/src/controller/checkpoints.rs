@@ -102,13 +102,7 @@ impl Controller {
             return;
         };
         open.unbegun.remove(&peer);
-        if open.unbegun.is_empty() {
-            self.open_leases();
-        }
-    }
-
-    fn open_leases(&mut self) {
-        if core::mem::take(&mut self.checkpoints.closes_leases) {
+        if open.unbegun.is_empty() && core::mem::take(&mut self.checkpoints.closes_leases) {
             self.deal();
         }
     }
@@ -121,17 +115,14 @@ impl Controller {
         number: u64,
         failure: Option<String>,
     ) {
+        // One that failed may not have begun.
+        self.handle_checkpoint_begun(peer, number);
         let Some(under_way) = self.checkpoints.under_way.as_mut().filter(|open| open.number == number) else {
             return;
         };
         under_way.awaited.remove(&peer);
-        under_way.unbegun.remove(&peer);
-        let is_begun = under_way.unbegun.is_empty();
         if let Some(reason) = failure {
             under_way.failure.get_or_insert_with(|| format!("{peer}: {reason}"));
-        }
-        if is_begun {
-            self.open_leases();
         }
         let Some(UnderWay { number, began, failure, .. }) =
             self.checkpoints.under_way.take_if(|open| open.awaited.is_empty())

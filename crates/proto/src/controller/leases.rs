@@ -89,7 +89,7 @@ impl Controller {
         for WorkerLeases { held, record, .. } in self.members.values_mut().map(|member| &mut member.leases) {
             held.retain(|chunk| record.phase == phase && free.remove(chunk));
         }
-        let repeated = if self.leases.phase.is_none() { work.done.repeated } else { self.leases.repeated };
+        let repeated = self.repeated_chunks();
         self.leases = Leases { phase: Some(phase), free, left, repeated };
     }
 
@@ -198,7 +198,10 @@ impl Controller {
 
     /// Returns the number of chunks that were dealt again, though rows may have a part of them.
     pub(super) fn repeated_chunks(&self) -> u64 {
-        self.leases.repeated
+        match (&self.cluster.work, self.leases.phase) {
+            (Some(work), None) => work.done.repeated,
+            _ => self.leases.repeated,
+        }
     }
 
     /// Returns true if a worker has a lease.
@@ -208,10 +211,9 @@ impl Controller {
 
     /// Returns what is done of the work, for a checkpoint: what is held now is done again by a job that resumes there (rule K7).
     pub(super) fn work_done(&self) -> Option<WorkDone> {
-        let work = self.cluster.work.as_ref()?;
-        let mut repeated =
-            if self.leases.phase.is_none() { work.done.repeated } else { self.leases.repeated };
-        repeated += self.members.values().map(|member| member.leases.held.len() as u64).sum::<u64>();
+        self.cluster.work.as_ref()?;
+        let held: usize = self.members.values().map(|member| member.leases.held.len()).sum();
+        let repeated = self.repeated_chunks() + held as u64;
         Some(WorkDone { phase: self.barrier, records: self.records(), repeated })
     }
 
@@ -232,7 +234,7 @@ impl Controller {
             done: chunks - left,
             leased,
             workers_max: self.cluster.shares,
-            repeated: self.leases.repeated,
+            repeated: self.repeated_chunks(),
         })
     }
 

@@ -74,7 +74,7 @@ impl Server {
         if !durability.needs_disk() {
             return self.serve();
         }
-        let resumes = durability.load.as_ref().is_some_and(|load| load.resumes_with.is_some());
+        let resumes = durability.resumed().is_some();
         self.request(StorageRequest::Create { job, shard: number, log: durability.log, resumes });
         match durability.load {
             Some(load) => {
@@ -82,8 +82,8 @@ impl Server {
                 let shard = self.shard.as_ref().expect("it was made above");
                 let (seed, tables) = (shard.cluster.seed, shard.cluster.tables.clone());
                 let shard = (shard.number, shard.cluster.shards());
-                let Load { directory, number, resumes_with } = load;
-                let states = resumes_with.is_some();
+                let Load { directory, number, .. } = load;
+                let states = resumes;
                 self.request(StorageRequest::Load { directory, number, seed, tables, shard, states });
             }
             None => self.store_first(now),

@@ -48,7 +48,7 @@ pub(super) struct Shard {
     /// True if it goes on from a disk, and others may have more of its state than it has.
     pub(super) has_returned: bool,
     pub(super) checkpoints: Checkpoints,
-    /// What is done of the work, as the controller has sent it.
+    /// The part of the work that is done, as the controller has sent it.
     pub(super) work_done: WorkDone,
     /// The highest number of a checkpoint that may be on the disk, sound or not: one that failed may be there all the same.
     pub(super) highest_checkpoint: u64,

@@ -186,10 +186,9 @@ impl Shard {
     /// The position of the job that checkpoints have (rule K7).
     fn position(&self) -> Option<Position> {
         let Cluster { task, work, .. } = &*self.cluster;
-        let work = work.as_ref()?;
-        let Work { phases, chunks, .. } = work.clone();
-        let done = self.work_done.clone();
-        Some(Position { task: task.clone(), work: Work { phases, chunks, done } })
+        let Work { phases, chunks, .. } = work.as_ref()?;
+        let work = Work { phases: *phases, chunks: chunks.clone(), done: self.work_done.clone() };
+        Some(Position { task: task.clone(), work })
     }
 
     /// A number that no checkpoint on the disk has.

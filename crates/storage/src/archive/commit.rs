@@ -105,7 +105,7 @@ pub struct Look {
     pub bytes: u64,
 }
 
-/// What the shards of a job have uploaded of a checkpoint.
+/// The parts of a checkpoint that the shards of a job have uploaded.
 struct Parts {
     description: Description,
     chain: BTreeSet<u64>,

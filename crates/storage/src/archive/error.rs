@@ -59,7 +59,7 @@ pub enum ArchiveError {
         number: u64,
         /// The URL.
         url: String,
-        /// What is not there, in words.
+        /// The missing part, in words.
         lacks: String,
     },
     /// A checkpoint cannot be read.

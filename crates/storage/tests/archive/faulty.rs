@@ -24,7 +24,7 @@ pub(crate) struct Kill {
     pub(crate) is_done: bool,
 }
 
-/// What a store does not do.
+/// A lack of a store.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Lack {
     Nothing,

@@ -202,7 +202,7 @@ impl Counts {
         for saved in bytes.chunks_exact(SAVED_BYTES) {
             let mut words = words_of(saved);
             let set = words.next().expect("a set has a number") as usize;
-            let words: Vec<u32> = words.collect();
+            let words: [u32; SET_WORDS] = std::array::from_fn(|_| words.next().unwrap_or(0));
             self.touch(set);
             let own = &mut self.words[set * SET_WORDS..(set + 1) * SET_WORDS];
             let mut keys = keys_of(own);

@@ -208,7 +208,7 @@ fn an_idle_worker_blocks_no_clock_and_goes_on_from_the_slowest() {
     assert_eq!(harness.received(Worker(0)).into_iter().filter_map(clocks).last(), Some(7));
 }
 
-/// What a server was sent for a checkpoint since the last look.
+/// The messages that a server was sent for a checkpoint since the last look.
 fn checkpoint(harness: &mut ControllerHarness) -> Option<(WorkDone, u64)> {
     let mut done = None;
     harness.received(Server(0)).into_iter().find_map(|message| match message {
