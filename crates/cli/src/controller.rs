@@ -20,6 +20,7 @@ use libra_launch::interrupt;
 use libra_launch::job::{Job, JobArguments, failure};
 use libra_launch::notices::news;
 use libra_launch::progress::Bars;
+use libra_launch::resume::Resume;
 use libra_launch::security::SecurityArguments;
 use libra_launch::watching::{CommandArguments, ControllerWatch, WatchArguments, report};
 use libra_net::Supervisor;
@@ -122,11 +123,12 @@ fn gather(arguments: &Arguments, watch: &mut ControllerWatch) -> Result<()> {
         return uncommitted.map_or(Ok(()), |reason| bail!(reason));
     }
     let more = json!({ "command": "controller", "switches": arguments.switches });
-    if let Some((job, outcome)) = arguments.job.done_before(address)? {
+    let resume = arguments.job.durability.resume()?;
+    if let Some((job, outcome)) = arguments.job.done_before(resume.as_ref(), address)? {
         return arguments.job.report(&job, &outcome, &EventLog::default(), started, more, watch);
     }
     let committer = committer(arguments, watch)?;
-    let ended = serve_model(arguments, controller, watch, committer.as_ref());
+    let ended = serve_model(arguments, controller, watch, resume.as_ref(), committer.as_ref());
     let uncommitted = uncommitted(committer, &ended);
     let (job, outcome, events) = ended?;
     arguments.job.report(&job, &outcome, &events, started, more, watch)?;
@@ -152,6 +154,7 @@ fn serve_model(
     arguments: &Arguments,
     controller: Controller,
     watch: &mut ControllerWatch,
+    resume: Option<&Resume>,
     committer: Option<&Committer>,
 ) -> Result<(Job, Outcome, EventLog)> {
     arguments.job.begin()?;
@@ -183,7 +186,7 @@ fn serve_model(
     });
     let serving = serving.context("cannot start a thread for the controller")?;
     let prepared = match taken_over.recv_timeout(CALLS_WITHIN) {
-        Err(RecvTimeoutError::Timeout) => match prepare(arguments, address, committer) {
+        Err(RecvTimeoutError::Timeout) => match prepare(arguments, address, resume, committer) {
             Ok(mut job) => {
                 job.spec.return_max = arguments.return_max;
                 // Until here an interrupt ends the process at once, with the work on the data.
@@ -210,13 +213,18 @@ fn serve_model(
     let outcome = outcome.map_err(failure)?;
     let job = match prepared {
         Some(job) => job,
-        None => Job::of_running(&arguments.job, switches, address, outcome.plan.as_deref().cloned())?,
+        None => Job::of_running(&arguments.job, resume, switches, address, outcome.plan.as_deref().cloned())?,
     };
     Ok((job, outcome, events))
 }
 
-fn prepare(arguments: &Arguments, address: SocketAddr, committer: Option<&Committer>) -> Result<Job> {
-    let mut job = Job::prepare(&arguments.job, arguments.switches, address)?;
+fn prepare(
+    arguments: &Arguments,
+    address: SocketAddr,
+    resume: Option<&Resume>,
+    committer: Option<&Committer>,
+) -> Result<Job> {
+    let mut job = Job::prepare(&arguments.job, resume, arguments.switches, address)?;
     committer.map_or(Ok(()), |committer| committer.claim(&mut job.spec.durability))?;
     Ok(job)
 }

@@ -143,11 +143,12 @@ fn train(arguments: &Arguments, watch: &mut ControllerWatch) -> Result<()> {
         "reorder": reorder,
         "record": arguments.record,
     });
-    if let Some((job, outcome)) = arguments.job.done_before(controller)? {
+    let resume = arguments.job.durability.resume()?;
+    if let Some((job, outcome)) = arguments.job.done_before(resume.as_ref(), controller)? {
         return arguments.job.report(&job, &outcome, &EventLog::default(), started, more, watch);
     }
     let committer = Committer::start(&arguments.job.durability, arguments.job.bars(), watch.events())?;
-    let mut job = Job::prepare(&arguments.job, switches, controller)?;
+    let mut job = Job::prepare(&arguments.job, resume.as_ref(), switches, controller)?;
     committer.as_ref().map_or(Ok(()), |committer| committer.claim(&mut job.spec.durability))?;
     if state_dir.is_some() {
         job.spec.durability.checkpoint_every.get_or_insert(CHECKPOINT_EVERY);

@@ -13,13 +13,12 @@ use libra_dataplane::CELLS_MAX;
 use libra_models::{ModelKind, TrainConfig, Workload};
 use libra_net::FaultRates;
 use libra_plan::{Budget, DEFAULT_C, DEFAULT_HEADROOM_BITS, DEFAULT_P, FOLDS, Plan, SLOT_BYTES};
-use libra_proto::{ArithmeticMode, CheckpointAt, ColdPath, Durability, Load, ValueFormat};
+use libra_proto::{ArithmeticMode, CheckpointAt, ColdPath, Durability, ValueFormat};
 use serde::Serialize;
 
-use crate::job_directory::JobDirectory;
 use crate::models::ModelOptions;
 use crate::progress::Bars;
-use crate::resume::{Resume, split_number};
+use crate::resume::{Resume, find_rows, split_number};
 use crate::rule::RuleArguments;
 
 /// Model, data and batch of a training step.
@@ -349,6 +348,14 @@ impl DurabilityArguments {
         place.is_some_and(|place| split_number(place).0.trim_end_matches('/') == url)
     }
 
+    /// Finds the checkpoint that the job resumes at, if it is to.
+    ///
+    /// # Errors
+    /// There is none that it could.
+    pub fn resume(&self) -> Result<Option<Resume>> {
+        self.resume.as_deref().map(Resume::find).transpose()
+    }
+
     /// Returns the directory of the run that is resumed, if it is not at a URL.
     pub fn resumed_directory(&self) -> Option<PathBuf> {
         let (place, _) = split_number(self.resume.as_deref()?);
@@ -359,7 +366,10 @@ impl DurabilityArguments {
     pub fn durability(&self, resume: Option<&Resume>) -> Result<(Durability, Option<u64>)> {
         let loaded = match resume {
             Some(resume) => Some((resume.load.clone(), resume.seed)),
-            None => self.restore_from.as_deref().map(find_checkpoint).transpose()?,
+            None => {
+                let found = self.restore_from.as_deref().map(find_rows).transpose();
+                found.context("--restore-from")?
+            }
         };
         let seed = loaded.as_ref().map(|(_, seed)| *seed);
         let durability = Durability {
@@ -376,27 +386,6 @@ impl DurabilityArguments {
         };
         Ok((durability, seed))
     }
-}
-
-/// The checkpoint that is meant, and its seed.
-fn find_checkpoint(text: &str) -> Result<(Load, u64)> {
-    let (directory, wanted) = split_number(text);
-    let data = JobDirectory::open(Path::new(directory)).context("--restore-from")?;
-    let checkpoint = match wanted {
-        Some(_) => data.pick_complete(wanted),
-        None => data.pick_sound(|number, damage| {
-            eprintln!("libra: checkpoint {number} of {directory} is passed over: {damage}");
-        }),
-    };
-    let checkpoint = checkpoint.context("--restore-from")?;
-    let seed = checkpoint.manifests().next().map(|manifest| manifest.description.seed);
-    let seed = seed.context("--restore-from: a checkpoint has a shard")?;
-    let directory = if data.is_url() {
-        directory.to_owned()
-    } else {
-        std::path::absolute(directory).context("--restore-from")?.display().to_string()
-    };
-    Ok((Load { directory, number: checkpoint.number, resumes_with: None }, seed))
 }
 
 /// A time above zero, in seconds.

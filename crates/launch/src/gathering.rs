@@ -55,7 +55,7 @@ impl Gathering {
             ControllerEvent::Started | ControllerEvent::Recovered | ControllerEvent::TakesOver => None,
             _ => return,
         };
-        let is_complete = Some(Sizes { servers: 0, switches: 0, workers: 0 });
-        let _ = self.0.send(missing.filter(|missing| Some(*missing) != is_complete));
+        let none = Sizes { servers: 0, switches: 0, workers: 0 };
+        let _ = self.0.send(missing.filter(|missing| *missing != none));
     }
 }

@@ -127,16 +127,17 @@ impl JobArguments {
     ///
     /// # Errors
     /// The checkpoint, the data or the options cannot be used.
-    pub fn done_before(&self, controller: SocketAddr) -> Result<Option<(Job, Outcome)>> {
-        let Some(place) = &self.durability.resume else { return Ok(None) };
-        let resume = Resume::find(place)?;
-        if !resume.is_done(phases(&self.training.config()?)) {
-            return Ok(None);
-        }
+    pub fn done_before(
+        &self,
+        resume: Option<&Resume>,
+        controller: SocketAddr,
+    ) -> Result<Option<(Job, Outcome)>> {
+        let phases = phases(&self.training.config()?);
+        let Some(resume) = resume.filter(|resume| resume.is_done(phases)) else { return Ok(None) };
         // None of its members starts, and a switch would need a plan.
-        let job = Job::of_running(self, 0, controller, None)?;
+        let job = Job::of_running(self, Some(resume), 0, controller, None)?;
         self.bars().line(&format!("all epochs are done in checkpoint {}", resume.load.number));
-        let WorkDone { records, repeated, .. } = resume.work.done;
+        let WorkDone { records, repeated, .. } = resume.work.done.clone();
         Ok(Some((job, Outcome { work: records, repeated_chunks: repeated, ..Outcome::default() })))
     }
 
@@ -229,8 +230,16 @@ pub struct Job {
 
 impl Job {
     /// Reads the data and finds the hot rows.
-    pub fn prepare(arguments: &JobArguments, switches: u16, controller: SocketAddr) -> Result<Self> {
-        Self::with_plan(arguments, switches, controller, |config, workload| {
+    ///
+    /// # Errors
+    /// The data cannot be read, are not those of the job that it resumes, or the options do not go together.
+    pub fn prepare(
+        arguments: &JobArguments,
+        resume: Option<&Resume>,
+        switches: u16,
+        controller: SocketAddr,
+    ) -> Result<Self> {
+        Self::with_plan(arguments, resume, switches, controller, |config, workload| {
             let bars = arguments.bars();
             let plan = match (&arguments.hot.plan, switches) {
                 (_, 0) => None,
@@ -256,15 +265,17 @@ impl Job {
     /// The data cannot be read, or the options do not go together.
     pub fn of_running(
         arguments: &JobArguments,
+        resume: Option<&Resume>,
         switches: u16,
         controller: SocketAddr,
         plan: Option<Plan>,
     ) -> Result<Self> {
-        Self::with_plan(arguments, switches, controller, |_, _| Ok(plan))
+        Self::with_plan(arguments, resume, switches, controller, |_, _| Ok(plan))
     }
 
     fn with_plan(
         arguments: &JobArguments,
+        resume: Option<&Resume>,
         switches: u16,
         controller: SocketAddr,
         find: impl FnOnce(&TrainConfig, &Arc<dyn Workload>) -> Result<Option<Plan>>,
@@ -292,18 +303,17 @@ impl Job {
                 widest.width
             );
         }
-        let plan = find(&config, &workload)?;
         let task = Task::new(&training.model.data, &*workload, &config);
-        let resume = arguments.durability.resume.as_deref().map(Resume::find).transpose()?;
-        if let Some(resume) = &resume {
+        if let Some(resume) = resume {
             let bars = arguments.bars();
             resume.compare(&task)?.iter().for_each(|note| bars.line(&format!("note: {note}")));
             if !resume.is_done(phases(&config)) {
                 bars.line(&resume.describe(phases(&config)));
             }
         }
-        let (durability, seed) = arguments.durability.durability(resume.as_ref())?;
-        let work = match &resume {
+        let plan = find(&config, &workload)?;
+        let (durability, seed) = arguments.durability.durability(resume)?;
+        let work = match resume {
             Some(resume) => resume.work(phases(&config).max(resume.work.done.phase)),
             None => work(&config, &*workload, arguments.workers.most),
         };

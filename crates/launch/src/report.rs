@@ -132,7 +132,7 @@ impl<'c> Report<'c> {
     }
 
     fn samples_per_second(&self) -> f64 {
-        (self.samples - self.samples_before.min(self.samples)) as f64 / self.seconds_train().max(1e-9)
+        self.samples.saturating_sub(self.samples_before) as f64 / self.seconds_train().max(1e-9)
     }
 
     fn hot_share(&self) -> f64 {
@@ -264,7 +264,7 @@ impl<'c> Report<'c> {
             let untrained = job.workload.untrained_loss();
             row("loss", format!("{:.4}", last.loss), format!("untrained loss {untrained:.4}"));
         }
-        if let Some(load) = job.spec.durability.load.as_ref().filter(|load| load.resumes_with.is_some()) {
+        if let Some(load) = job.spec.durability.resumed() {
             let note = format!("{} samples were trained before", group(self.samples_before));
             row("resumed", format!("checkpoint {}", load.number), note);
         }

@@ -1,4 +1,4 @@
-//! A job that goes on where a run before it stopped: the position of a checkpoint, and the differences between both jobs.
+//! Checkpoints that jobs begin with: the rows of one alone, or its position, too, for a job that goes on where a run before it stopped.
 
 use std::path::Path;
 
@@ -17,7 +17,7 @@ pub struct Resume {
     pub load: Load,
     /// The seed of the job.
     pub seed: u64,
-    /// What was done until then.
+    /// The work, with the part that was done until then.
     pub work: Work,
     task: Task,
 }
@@ -36,20 +36,14 @@ impl Resume {
         let job = JobDirectory::open(Path::new(directory))?;
         let list = job.list()?;
         let highest = list.first().map_or(0, |checkpoint| checkpoint.number);
-        let (number, position) = match wanted {
-            Some(number) => (number, position(&job.pick_complete(Some(number))?)?),
-            None => newest(&job, &list)?,
-        };
-        let checkpoint = job.checkpoint(number);
-        let seed = checkpoint.manifests().next().map(|manifest| manifest.description.seed);
-        let seed = seed.context("a checkpoint has a shard")?;
-        let directory = if job.is_url() {
-            directory.to_owned()
+        let (checkpoint, Position { task, work }) = if wanted.is_some() || job.is_url() {
+            let checkpoint = pick(&job, wanted)?;
+            let position = position(&checkpoint)?;
+            (checkpoint, position)
         } else {
-            std::path::absolute(directory)?.display().to_string()
+            newest(&job, list)?
         };
-        let load = Load { directory, number, resumes_with: Some(highest + 1) };
-        let Position { task, work } = position;
+        let (load, seed) = load_of(&job, &checkpoint, Some(highest + 1))?;
         let task = Task::from_text(&task).context(
             "the checkpoint is not one of `libra train` or `libra controller`, or of another version",
         )?;
@@ -142,25 +136,52 @@ pub fn split_number(place: &str) -> (&str, Option<u64>) {
     numbered.map_or((place, None), |(place, number)| (place, Some(number)))
 }
 
-/// The newest checkpoint that all shards have with the same position.
-fn newest(job: &JobDirectory, list: &[JobCheckpoint]) -> Result<(u64, Position)> {
-    if job.is_url() {
-        let checkpoint = job.pick_sound(|number, damage| {
+/// Finds the checkpoint that is meant by `DIR`, `DIR@NUMBER` or a URL, and its seed, for a job that begins with its rows alone.
+///
+/// # Errors
+/// There is none, or it is not complete.
+pub fn find_rows(place: &str) -> Result<(Load, u64)> {
+    let (directory, wanted) = split_number(place);
+    let job = JobDirectory::open(Path::new(directory))?;
+    load_of(&job, &pick(&job, wanted)?, None)
+}
+
+/// The checkpoint with this number; without one the newest complete one, which is read before at a URL.
+fn pick(job: &JobDirectory, wanted: Option<u64>) -> Result<JobCheckpoint> {
+    match wanted {
+        Some(_) => job.pick_complete(wanted),
+        None => job.pick_sound(|number, damage| {
             eprintln!("libra: checkpoint {number} of {} is passed over: {damage}", job.path.display());
-        })?;
-        return Ok((checkpoint.number, position(&checkpoint)?));
+        }),
     }
+}
+
+/// A checkpoint as servers are told of it, and its seed.
+fn load_of(job: &JobDirectory, checkpoint: &JobCheckpoint, resumes_with: Option<u64>) -> Result<(Load, u64)> {
+    let seed = checkpoint.manifests().next().map(|manifest| manifest.description.seed);
+    let seed = seed.context("a checkpoint has a shard")?;
+    let path = if job.is_url() { job.path.clone() } else { std::path::absolute(&job.path)? };
+    let directory = path.display().to_string();
+    Ok((Load { directory, number: checkpoint.number, resumes_with }, seed))
+}
+
+/// The newest checkpoint that all shards have with the same position.
+fn newest(job: &JobDirectory, list: Vec<JobCheckpoint>) -> Result<(JobCheckpoint, Position)> {
     let mut reason = None;
-    for checkpoint in list.iter().filter(|checkpoint| checkpoint.is_complete()) {
-        match position(checkpoint) {
-            Ok(position) => return Ok((checkpoint.number, position)),
+    for checkpoint in list.into_iter().filter(JobCheckpoint::is_complete) {
+        match position(&checkpoint) {
+            Ok(position) => return Ok((checkpoint, position)),
             Err(error) => reason = reason.or(Some(error)),
         }
     }
     match reason {
         Some(reason) => Err(reason),
-        // Says what there is.
-        None => job.pick(None).and_then(|checkpoint| Ok((checkpoint.number, position(&checkpoint)?))),
+        // Says which there are.
+        None => {
+            let checkpoint = job.pick(None)?;
+            let position = position(&checkpoint)?;
+            Ok((checkpoint, position))
+        }
     }
 }
 
