@@ -9,28 +9,11 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use serde_json::Value;
-use tempfile::TempDir;
 
 use crate::durability::{complete, export, train};
-use crate::process::{DEADLINE, Member, assert_refused, controller, libra, run, tiny_data};
-
-/// A directory as a URL, and as a path.
-struct Place {
-    directory: TempDir,
-    data: String,
-}
+use crate::process::{DEADLINE, Member, Place, assert_refused, controller, libra, run};
 
 impl Place {
-    fn new() -> Self {
-        let directory = TempDir::new().unwrap();
-        let data = tiny_data(directory.path());
-        Self { directory, data }
-    }
-
-    fn path(&self, name: &str) -> String {
-        self.directory.path().join(name).to_str().unwrap().to_owned()
-    }
-
     fn url(&self) -> String {
         format!("file://{}", self.path("bucket/run"))
     }
@@ -59,7 +42,7 @@ fn flip(path: &Path) {
 
 #[test]
 fn a_job_goes_on_by_url_with_other_numbers_of_servers() {
-    let place = Place::new();
+    let place = Place::of(60);
     let url = place.url();
     let every = ["--checkpoints", &url, "--checkpoint-every", "0.2", "--incremental-checkpoints", "2"];
     place.train("first", &[&every[..], &["--epochs", "12", "--servers", "3"]].concat());
@@ -96,7 +79,7 @@ fn a_job_goes_on_by_url_with_other_numbers_of_servers() {
 
 #[test]
 fn damage_at_a_url_is_named_and_the_one_before_is_taken() {
-    let place = Place::new();
+    let place = Place::of(60);
     let url = place.url();
     place.train("first", &["--epochs", "12", "--checkpoints", &url, "--checkpoint-every", "0.2"]);
     let numbers = place.complete(&url);
@@ -163,7 +146,7 @@ fn start(place: &Place, epochs: &str, every: &str) -> (Member, Vec<Member>) {
 
 #[test]
 fn a_controller_commits_the_last_checkpoint_of_its_servers() {
-    let place = Place::new();
+    let place = Place::of(60);
     let (job, members) = start(&place, "6", "0.3");
     for member in members {
         assert_eq!(member.end().0, Some(0));
@@ -178,7 +161,7 @@ fn a_controller_commits_the_last_checkpoint_of_its_servers() {
 
 #[test]
 fn a_place_that_is_gone_for_a_time_does_not_end_the_job() {
-    let place = Place::new();
+    let place = Place::of(60);
     let (job, members) = start(&place, "150", "0.3");
     job.line_with(" is there, after");
     let (root, away) = (place.path("bucket/run"), place.path("bucket/away"));
@@ -257,7 +240,7 @@ fn a_job_goes_on_from_a_bucket_of_s3() {
         eprintln!("SKIPPED: there is no moto_server: pip install 'moto[server]'");
         return;
     };
-    let place = Place::new();
+    let place = Place::of(60);
     let [first, second] = ["first", "second"].map(|name| place.path(name));
     let url = "s3://models/run";
     let every = ["--checkpoints", url, "--checkpoint-every", "0.2", "--incremental-checkpoints", "2"];

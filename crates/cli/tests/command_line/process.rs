@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 
 use libra_launch::process::Process;
 use serde_json::Value;
+use tempfile::TempDir;
 
 /// No process of these tests may take longer: a hang is a failure.
 pub(crate) const DEADLINE: Duration = Duration::from_secs(120);
@@ -152,6 +153,27 @@ pub(crate) fn data_of(directory: &Path, users: u32) -> String {
     fs::write(directory.join("tiny.test.rating"), rating).unwrap();
     fs::write(directory.join("tiny.test.negative"), negative).unwrap();
     directory.to_str().unwrap().to_owned()
+}
+
+/// A directory that ends with the test, and data of a model in it.
+pub(crate) struct Place {
+    pub(crate) directory: TempDir,
+    pub(crate) data: String,
+}
+
+impl Place {
+    /// With data of this many users.
+    pub(crate) fn of(users: u32) -> Self {
+        let directory = TempDir::new().unwrap();
+        let data = directory.path().join("data");
+        fs::create_dir(&data).unwrap();
+        let data = data_of(&data, users);
+        Self { directory, data }
+    }
+
+    pub(crate) fn path(&self, name: &str) -> String {
+        self.directory.path().join(name).to_str().unwrap().to_owned()
+    }
 }
 
 /// Reads a document that was written for machines. All of them begin with their schema.

@@ -6,10 +6,9 @@ use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 use serde_json::Value;
-use tempfile::TempDir;
 
 use crate::durability::{complete, export};
-use crate::process::{DEADLINE, Member, assert_refused, data_of, json, run};
+use crate::process::{DEADLINE, Member, Place, assert_refused, json, run};
 
 /// Options of a job of two epochs that last for a second or more each.
 const JOB: [&str; 10] =
@@ -17,24 +16,7 @@ const JOB: [&str; 10] =
 /// Samples of an epoch: 5,333 pairs, each with four that were drawn.
 const SAMPLES: u64 = 5 * 5333;
 
-struct Place {
-    directory: TempDir,
-    data: String,
-}
-
 impl Place {
-    fn new() -> Self {
-        let directory = TempDir::new().unwrap();
-        let data = directory.path().join("data");
-        fs::create_dir(&data).unwrap();
-        let data = data_of(&data, 400);
-        Self { directory, data }
-    }
-
-    fn path(&self, name: &str) -> String {
-        self.directory.path().join(name).to_str().unwrap().to_owned()
-    }
-
     fn job<'a>(&'a self, more: &[&'a str]) -> Vec<&'a str> {
         [&JOB[..], &["--data", &self.data], more].concat()
     }
@@ -76,7 +58,7 @@ fn count(report: &Value, path: &str) -> u64 {
 
 #[test]
 fn a_job_killed_at_chunks_ends_equal_to_the_bit() {
-    let place = Place::new();
+    let place = Place::of(400);
     for (optimizer, switch) in [("sgd:lr=0.1", "udp"), ("adam:lr=0.01", "none")] {
         let mode = ["--workers", "1", "--mode", "sync", "--optimizer", optimizer, "--switch", switch];
         let options = [&mode[..], &["--checkpoint-every", "0.1", "--checkpoint-at", "chunks"]].concat();
@@ -102,7 +84,7 @@ fn a_job_killed_at_chunks_ends_equal_to_the_bit() {
 
 #[test]
 fn a_job_resumes_with_other_members() {
-    let place = Place::new();
+    let place = Place::of(400);
     let state = place.path("state");
     let options = ["--checkpoint-every", "0.1", "--optimizer", "adam:lr=0.01"];
     assert!(place.kill(&state, 50, &[&options[..], &["--state-dir", &state]].concat()));
@@ -120,7 +102,7 @@ fn a_job_resumes_with_other_members() {
 
 #[test]
 fn a_job_resumes_from_a_url() {
-    let place = Place::new();
+    let place = Place::of(400);
     let (state, archive) = (place.path("state"), place.path("archive"));
     let url = format!("file://{archive}");
     // Long enough for a commit before the end.
@@ -150,7 +132,7 @@ fn a_job_resumes_from_a_url() {
 
 #[test]
 fn a_job_that_is_done_says_so_and_more_epochs_go_on() {
-    let place = Place::new();
+    let place = Place::of(400);
     let state = place.path("state");
     let done = place.run(&["--epochs", "1", "--state-dir", &state]);
     let again = place.run(&["--epochs", "1", "--resume", &state]);
@@ -163,7 +145,7 @@ fn a_job_that_is_done_says_so_and_more_epochs_go_on() {
 
 #[test]
 fn another_job_is_not_resumed() {
-    let place = Place::new();
+    let place = Place::of(400);
     let state = place.path("state");
     place.run(&["--epochs", "1", "--state-dir", &state]);
     let refused = |more: &[&str], words: &[&str]| {
