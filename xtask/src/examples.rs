@@ -1,6 +1,5 @@
 //! Runs the programs of `examples/`, the one for a cluster of processes with `libra server` and `libra switch`.
 
-use std::net::{Ipv4Addr, TcpListener};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
@@ -45,8 +44,7 @@ pub(crate) fn run() -> Result<Outcome> {
 
 /// The logistic regression: a controller, two servers, a switch and two workers, a process each.
 fn in_processes(folder: &Path) -> Result<()> {
-    // The port is free again when the listener is dropped.
-    let address = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?.local_addr()?.to_string();
+    let address = process::free_address()?.to_string();
     let regression = example("logistic_regression")?;
     let libra = shell::target_directory()?.join("release/libra");
     let member = |role| (role, shell::program(&libra, &[role, "--quiet", "--controller", &address]));

@@ -1,6 +1,7 @@
 //! Processes that run beside this one, and never outlive it.
 
 use std::fs::File;
+use std::net::{Ipv4Addr, SocketAddr, TcpListener};
 use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
 use std::process::{Child, Command, ExitStatus, Stdio};
@@ -40,6 +41,12 @@ pub(crate) fn check_interrupt() -> Result<()> {
         bail!("interrupted");
     }
     Ok(())
+}
+
+/// An address of loopback that was free a moment ago.
+pub(crate) fn free_address() -> Result<SocketAddr> {
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).context("there is no free port")?;
+    listener.local_addr().context("a socket has no address")
 }
 
 /// A process in a process group of its own; dropping it kills the group.

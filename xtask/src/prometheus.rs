@@ -12,7 +12,7 @@ mod job;
 mod scrapes;
 
 use std::io::Write;
-use std::net::{Ipv4Addr, SocketAddr, TcpListener};
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::time::{Duration, Instant};
@@ -21,7 +21,7 @@ use anyhow::{Context, Result, bail, ensure};
 use clap::Args;
 
 use crate::findings::{self, Findings};
-use crate::process::{self, Running};
+use crate::process::{self, Running, free_address};
 use crate::shell::starts;
 use crate::{Outcome, shell};
 use http::Prometheus;
@@ -187,12 +187,6 @@ impl Watch {
         }
         Ok(Self { prometheus, exporter, _running: running })
     }
-}
-
-/// An address of loopback that was free a moment ago.
-fn free_address() -> Result<SocketAddr> {
-    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).context("there is no free port")?;
-    listener.local_addr().context("a socket has no address")
 }
 
 /// Runs a program on a text. What it prints to stderr is a complaint.

@@ -1,6 +1,5 @@
 //! `cargo xtask torchx`: the component of `libra_ps.torchx`, run on this machine by TorchX.
 
-use std::net::{Ipv4Addr, TcpListener};
 use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
@@ -43,9 +42,7 @@ fn torchx(packages: &Path, arguments: &[&str]) -> Command {
 }
 
 fn trains(packages: &Path, folder: &Path, libra: &Path) -> Result<Finding> {
-    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).context("there is no free port")?;
-    let port = listener.local_addr().context("a socket has no address")?.port().to_string();
-    drop(listener);
+    let port = process::free_address()?.port().to_string();
     let json = folder.join("report.json");
     let logs = format!("log_dir={}", folder.join("logs").display());
     let job_options = format!("epochs=2,quiet,json={}", json.display());

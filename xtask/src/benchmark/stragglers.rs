@@ -1,7 +1,6 @@
 //! Training time with one slow worker: how well the others take over what it does not do.
 
 use std::fmt::Write as _;
-use std::net::{Ipv4Addr, TcpListener};
 use std::path::Path;
 use std::process::Command;
 use std::time::Instant;
@@ -56,7 +55,7 @@ fn summary(alike: f64, one_slow: f64) -> String {
 fn run(options: &Options, folder: &Path, slow: usize) -> Result<f64> {
     let binary = shell::target_directory()?.join(BINARY);
     let json = folder.join("report.json");
-    let address = free_address()?;
+    let address = process::free_address()?.to_string();
     let start = |name: &str, arguments: &[&str]| {
         let log = folder.join(format!("{name}.log"));
         Running::start(name, shell::program(binary.clone(), arguments), log)
@@ -80,11 +79,6 @@ fn run(options: &Options, folder: &Path, slow: usize) -> Result<f64> {
     process::wait(&mut processes, Instant::now() + LIMIT)?;
     drop(slowed);
     Ok(Report::read(&json)?.number("seconds.train"))
-}
-
-fn free_address() -> Result<String> {
-    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).context("no port is free")?;
-    Ok(listener.local_addr()?.to_string())
 }
 
 #[cfg(test)]

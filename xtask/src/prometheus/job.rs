@@ -8,9 +8,9 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, bail};
 use serde_json::Value;
 
-use super::{LOOK_EVERY, free_address, http};
+use super::{LOOK_EVERY, http};
 use crate::findings::Finding;
-use crate::process::{self, Running};
+use crate::process::{self, Running, free_address};
 use crate::shell;
 
 /// All processes: controller, two servers, a switch and its standby, two workers.

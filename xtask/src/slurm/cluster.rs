@@ -2,7 +2,6 @@
 
 use std::collections::BTreeMap;
 use std::fs;
-use std::net::{Ipv4Addr, TcpListener};
 use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -261,19 +260,14 @@ fn configuration(folder: &Path) -> Result<String> {
          SelectType=select/cons_tres\nSelectTypeParameters=CR_Core\nSlurmdParameters=config_overrides\n\
          KillWait=5\nSchedulerParameters=sched_interval=2,bf_interval=2\n",
         host.trim(),
-        free_port()?
+        process::free_address()?.port()
     );
     for node in NODES {
         let line = format!("NodeName={node} NodeHostname=localhost NodeAddr=127.0.0.1 CPUs={PROCESSORS}");
-        text.push_str(&format!("{line} Port={}\n", free_port()?));
+        text.push_str(&format!("{line} Port={}\n", process::free_address()?.port()));
     }
     text.push_str("PartitionName=all Nodes=ALL Default=YES State=UP\n");
     Ok(text)
-}
-
-fn free_port() -> Result<u16> {
-    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).context("there is no free port")?;
-    Ok(listener.local_addr().context("a socket has no address")?.port())
 }
 
 /// Processes that a node has started: their environment names it.
