@@ -35,7 +35,7 @@ from .session import Session, barrier, end_epoch, flush, init, note, shutdown, s
 from .tables import Admission, Eviction, Initial, Normal, Rule, Uniform, Zero
 
 if TYPE_CHECKING:
-    from . import functional, nn, optim
+    from . import data, functional, nn, optim
     from .checkpoint import load, save
     from .client import Client
     from .convert import to_torch, wrap
@@ -43,6 +43,7 @@ if TYPE_CHECKING:
 #: Attributes whose modules import torch or numpy, and those modules.
 _LAZY = {
     "Client": "client",
+    "data": "data",
     "nn": "nn",
     "functional": "functional",
     "optim": "optim",
@@ -98,6 +99,7 @@ __all__ = [
     "Zero",
     "__version__",
     "barrier",
+    "data",
     "end_epoch",
     "errors",
     "flush",

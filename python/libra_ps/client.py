@@ -92,6 +92,7 @@ class Client:
         self._session.begin()
         self._session.is_dirty = True
         self._session.native.push_rows(found.number, ids.ctypes.data, ids.size, rows.ctypes.data)
+        self._session.pushes += 1
 
     def flush(self) -> None:
         """Waits until all pushes of this process can be read."""

@@ -47,8 +47,8 @@ class DenseGroup:
             torch._foreach_copy_(self._views, [parameter.detach() for parameter in self.parameters])
         ids = torch.arange(self.rows, device="cpu")
         self._session.write_rows(self.table, ids.numpy(), self._flat.view(self.rows, -1).numpy())
-        # Those of rank 0 count.
-        self.is_spent = self._session.workers > 1
+        # Those of one worker count, or of a run before.
+        self.is_spent = self._session.is_cluster
 
     def stage(self, gradients: Sequence[Tensor | None]) -> None:
         """Adds gradients to the next push of the session. A parameter without one has the gradient 0."""

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
     from .ahead import ReadAhead
+    from .data import Chunks
     from .dense import DenseGroup
 
 logger = logging.getLogger("libra_ps")
@@ -140,6 +141,14 @@ class Session:
         #: Rows that were set before the cluster has begun, and that rank 0 sets then.
         self._pending: list[tuple[Table, npt.NDArray[np.int64], npt.NDArray[np.float32]]] = []
         self._has_pending = False
+        #: Rows that were set before, and that this process did not keep.
+        self._has_dropped = False
+        #: The samples of the job, if they are dealt in chunks.
+        self._chunks: Chunks | None = None
+        #: Phase of the job, if they are: 0 sets rows, n is epoch n.
+        self.phase = 0
+        #: Pushes of this process.
+        self.pushes = 0
         #: Samples that this process will train on, as it said before the cluster has begun.
         self._planned = 0
         self.steps = 0
@@ -169,14 +178,48 @@ class Session:
                     barrier = launch.begin(self)
                     self._drain_when_terminated()
                     # A worker that comes late finds the rows that the others have.
-                    if self._has_pending and barrier == 0:
-                        for table, ids, values in self._pending:
-                            self.assign(table, ids, values)
+                    if self._chunks is not None:
+                        self.phase = barrier
+                        self._do_first_phase()
+                    elif self._has_pending and barrier == 0:
+                        self._assign_pending()
                         self.native.barrier()
                     self._pending.clear()
                     if self._planned:
                         self.native.note_planned(self._planned)
                     self.has_begun = True
+
+    def _assign_pending(self) -> None:
+        for table, ids, values in self._pending:
+            self.assign(table, ids, values)
+
+    def _do_first_phase(self) -> None:
+        """Sets rows, if this worker gets the chunk that is to, and waits until they are set."""
+        while self.phase == 0:
+            chunk = self.next_chunk(has_begun=False)
+            if chunk is not None:
+                self._assign_pending()
+                self.native.flush()
+                self.native.finish_chunk(chunk, "{}")
+
+    def deal(self, chunks: Chunks, description: str) -> None:
+        """Lets the controller deal the samples of the job in chunks."""
+        if self._chunks is not None:
+            raise Error(f"the samples of this session are defined: {self._chunks.description}")
+        if self.is_cluster:
+            if self._has_dropped:
+                raise Error("define Chunks before rows are set: any worker may be the one that sets them")
+            self.native.deal_samples(description, chunks.epochs, chunks.count)
+        self._chunks = chunks
+
+    def next_chunk(self, has_begun: bool) -> int | None:
+        """Waits for the next chunk. None: the phase is over, or none is at hand and one that was begun is to be finished."""
+        phase, chunk = self.native.next_chunk()
+        if chunk is None and phase == self.phase and not has_begun:
+            # Fails once this worker was asked to end.
+            self.native.flush()
+        self.phase = phase
+        return chunk
 
     def _drain_when_terminated(self) -> None:
         """Lets SIGTERM ask this worker to leave after its step, unless the program has a handler of its own."""
@@ -199,7 +242,9 @@ class Session:
                 self.assign(table, ids, values)
             return
         self._has_pending = True
-        if self.rank == 0:
+        if self.rank != 0 and self._chunks is None:
+            self._has_dropped = True
+        else:
             self._pending.append((table, ids.copy(), values.copy()))
 
     def assign(
@@ -291,6 +336,11 @@ class Session:
 
     def barrier(self) -> None:
         """Waits until every worker has come here."""
+        if self.is_cluster and self._chunks is not None:
+            raise errors.NotSupported(
+                "workers whose samples are dealt in chunks wait for each other at the end of an epoch alone, as others may come and go; "
+                "the controller makes their checkpoints: libra job checkpoint, or libra controller --checkpoint-every"
+            )
         if self.has_begun:
             self.native.barrier()
         self.is_dirty = False
@@ -312,6 +362,7 @@ class Session:
         self.begin()
         self.is_dirty = True
         self.native.push(tables, factor * self.factor)
+        self.pushes += 1
         self.steps += 1
 
     def shutdown(self, is_done: bool = True) -> None:
@@ -320,6 +371,10 @@ class Session:
             self.is_closed = True
             if self.profile_path is not None:
                 self._write_plan(self.profile_path)
+            if is_done and self.is_cluster and self.has_begun and self._chunks is not None:
+                is_done = self.phase > self._chunks.epochs
+                if not is_done:
+                    logger.warning("this worker leaves before the end of its epochs: its chunks are dealt to others")
             packets = self.native.shut_down(is_done, EXIT_TIMEOUT)
             if self.switches and self.rank == 0 and self.has_begun:
                 logger.info("packets added by switches: %d", packets)

@@ -113,8 +113,9 @@ fn gather(arguments: &Arguments, watch: &mut ControllerWatch) -> Result<()> {
         .with_supervisor(Supervisor::from_environment())
         .with_inspector(watch.inspector());
     if arguments.tables == Tables::Workers {
+        let resume = arguments.job.durability.resume()?;
         let committer = committer(arguments, watch)?;
-        let spec = arguments.job.without_tables(arguments.switches, address)?;
+        let spec = arguments.job.without_tables(resume.as_ref(), arguments.switches, address)?;
         let mut spec = JobSpec { return_max: arguments.return_max, ..spec };
         committer.as_ref().map_or(Ok(()), |committer| committer.claim(&mut spec.durability))?;
         let outcome = serve(arguments, controller.with_tables_of_workers(), &spec, watch, committer.as_ref());

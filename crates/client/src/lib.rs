@@ -56,7 +56,7 @@ pub use libra_plan::{
 pub use libra_proto::{
     ArithmeticMode, AssignedRows, ClientError, Cluster, ColdPath, ControllerCommand, ControllerEvent,
     Durability, HotPath, MemberStatus, Mode, Outcome, Parameters, Peer, PullId, Pulled, ReadCounts,
-    ServerEvent, Sizes, Statistics, TablePage, Tick, TrainingNote, VERSION, ValueFormat, WorkerCommand,
+    ServerEvent, Sizes, Statistics, TablePage, Tick, TrainingNote, VERSION, ValueFormat, Work, WorkerCommand,
     WorkerEvent,
 };
 pub use libra_store::{

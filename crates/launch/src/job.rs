@@ -24,7 +24,7 @@ use crate::event_log::{EventLog, milliseconds};
 use crate::parent_guard;
 use crate::progress::Bars;
 use crate::report::Report;
-use crate::resume::Resume;
+use crate::resume::{Resume, describe_of_program};
 use crate::task::Task;
 use crate::watching::ControllerWatch;
 
@@ -102,15 +102,17 @@ impl JobArguments {
     ///
     /// # Errors
     /// Options of a model, a plan or a restored checkpoint were given, which such a controller does not read.
-    pub fn without_tables(&self, switches: u16, controller: SocketAddr) -> Result<JobSpec> {
-        if self.durability.resume.is_some() {
-            bail!("--tables workers: workers keep the position in their data themselves: leave out --resume");
-        }
-        let (durability, seed) = self.durability.durability(None)?;
+    pub fn without_tables(
+        &self,
+        resume: Option<&Resume>,
+        switches: u16,
+        controller: SocketAddr,
+    ) -> Result<JobSpec> {
+        let (durability, seed) = self.durability.durability(resume)?;
         if self.hot.plan.is_some() {
             bail!("--tables workers: the workers bring the plan, too (LIBRA_PLAN): leave out --plan");
         }
-        if seed.is_some() {
+        if self.durability.restore_from.is_some() {
             bail!("--tables workers: a worker loads rows that were saved: leave out --restore-from");
         }
         if self.exit_with_parent {
@@ -120,7 +122,20 @@ impl JobArguments {
         let workers_max = self.workers.most;
         let hot_path = hot_path(&self.hot, Mode::Async, workers_max, controller)?;
         let cold_path = self.cold.cold_path();
-        Ok(JobSpec { workers_max, hot_path, cold_path, durability, ..JobSpec::new(sizes, Vec::new()) })
+        let mut spec =
+            JobSpec { workers_max, hot_path, cold_path, durability, ..JobSpec::new(sizes, Vec::new()) };
+        if let Some(resume) = resume {
+            resume.check_of_program()?;
+            self.bars().line(&format!(
+                "goes on from checkpoint {}: {}",
+                resume.load.number,
+                describe_of_program(&resume.work)
+            ));
+            spec.work = Some(resume.work.clone());
+            spec.front_end.clone_from(&resume.task);
+            spec.seed = seed.unwrap_or(resume.seed);
+        }
+        Ok(spec)
     }
 
     /// Returns the job if it resumes one whose epochs are all done, with its outcome.

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, anyhow, bail};
 use libra_models::TrainConfig;
 use libra_proto::{Load, Position, Work, WorkDone};
 
@@ -19,7 +19,8 @@ pub struct Resume {
     pub seed: u64,
     /// The work, with the part that was done until then.
     pub work: Work,
-    task: Task,
+    /// Text of the front end of the run before.
+    pub task: String,
 }
 
 impl Resume {
@@ -44,9 +45,6 @@ impl Resume {
             newest(&job, list)?
         };
         let (load, seed) = load_of(&job, &checkpoint, Some(highest + 1))?;
-        let task = Task::from_text(&task).context(
-            "the checkpoint is not one of `libra train` or `libra controller`, or of another version",
-        )?;
         Ok(Self { load, seed, work, task })
     }
 
@@ -59,7 +57,7 @@ impl Resume {
     }
 
     fn differences(&self, task: &Task) -> Result<Vec<String>> {
-        let (before, now) = (&self.task, task);
+        let (before, now) = (&Task::from_text(&self.task).map_err(|_| self.is_of_program())?, task);
         if let Some(difference) = before.difference_of_data(now) {
             bail!(
                 "it is of a job with other data: {difference}. To begin with its rows alone: --restore-from"
@@ -89,6 +87,29 @@ impl Resume {
         Ok(notes)
     }
 
+    fn is_of_program(&self) -> anyhow::Error {
+        anyhow!(
+            "it is of a job of programs that had {}, or of another version: their controller has --tables workers",
+            self.task
+        )
+    }
+
+    /// Fails if the checkpoint is of a model of `libra train`, for a controller whose workers bring what they train.
+    ///
+    /// # Errors
+    /// It is.
+    pub fn check_of_program(&self) -> Result<()> {
+        match Task::from_text(&self.task) {
+            Ok(task) => bail!(
+                "--resume: checkpoint {} is of {:?} on {}: leave out --tables workers",
+                self.load.number,
+                task.config.model,
+                task.data
+            ),
+            Err(_) => Ok(()),
+        }
+    }
+
     /// Returns the work that is left of so many phases, for the controller.
     pub fn work(&self, phases: u64) -> Work {
         Work { phases, ..self.work.clone() }
@@ -105,8 +126,29 @@ impl Resume {
     }
 }
 
+/// Describes a position, for a person.
+pub fn describe_position(position: &Position) -> String {
+    let Position { task, work } = position;
+    match Task::from_text(task) {
+        Ok(_) => describe(work),
+        Err(_) => format!("{task}: {}", describe_of_program(work)),
+    }
+}
+
+/// Describes what is done of the work of programs, whose first phase sets rows and whose others are epochs.
+pub fn describe_of_program(work: &Work) -> String {
+    let WorkDone { phase, records, .. } = &work.done;
+    let epochs = work.phases.saturating_sub(1);
+    if *phase >= work.phases {
+        return format!("all {epochs} epochs are done");
+    }
+    let done: usize = records.iter().map(|(_, record)| record.done_in(*phase).count()).sum();
+    let (chunks, done) = (group(work.chunks(*phase).into()), group(done as u64));
+    format!("epoch {} of {epochs}, {done} of {chunks} chunks are done", (*phase).max(1))
+}
+
 /// Describes what is done of the work of a training job, for a person.
-pub fn describe(work: &Work) -> String {
+fn describe(work: &Work) -> String {
     let WorkDone { phase, records, .. } = &work.done;
     if *phase >= work.phases {
         return format!("all {} epochs are done", work.phases / 2);

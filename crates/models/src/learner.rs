@@ -65,13 +65,21 @@ pub(crate) fn whole_chunks(samples: u64) -> u32 {
     u32::try_from(samples.div_ceil(CHUNK_SAMPLES_MAX)).unwrap_or(u32::MAX)
 }
 
-/// Returns the number of chunks for `count` things that come in units, such as samples in batches: `per_worker` for each worker, more if one had over
-/// [`CHUNK_SAMPLES_MAX`] things otherwise, and no more than there are units.
+/// Units of a chunk, as long as each worker gets [`CHUNKS_MIN`]: the end of a chunk takes about half as long as a small batch.
+const CHUNK_UNITS_MIN: u64 = 32;
+
+/// Chunks of a phase that there are for each worker, if it has as many units.
+const CHUNKS_MIN: u64 = 8;
+
+/// Returns the number of chunks for `count` things that come in units, such as samples in batches: `per_worker` for each worker, fewer of small data, more if one
+/// had over [`CHUNK_SAMPLES_MAX`] things otherwise, and no more than there are units.
 pub(crate) fn chunks_of(count: u64, unit: u64, workers: u16, per_worker: u32) -> u32 {
     let units = count.div_ceil(unit).max(1);
     // Chunks differ by one unit at most.
     let units_max = (CHUNK_SAMPLES_MAX / unit).max(1);
-    let wanted = u64::from(workers) * u64::from(per_worker);
+    let workers = u64::from(workers);
+    let worthwhile = (units / CHUNK_UNITS_MIN).max(workers * CHUNKS_MIN);
+    let wanted = (workers * u64::from(per_worker)).min(worthwhile);
     let chunks = wanted.max(units.div_ceil(units_max)).min(units);
     u32::try_from(chunks).unwrap_or(u32::MAX)
 }
@@ -215,10 +223,11 @@ mod tests {
 
     #[test]
     fn chunks_are_many_but_not_empty() {
-        // 64 a worker; at most one a batch; none too large.
+        // 64 a worker; 32 batches each, or 8 a worker; at most one a batch; none too large.
         assert_eq!(chunks_of(5_000_000, 1024, 2, 64), 128);
+        assert_eq!([chunks_of(800 * 256, 256, 2, 64), chunks_of(60 * 256, 256, 2, 64)], [25, 16]);
         assert_eq!(
-            [chunks_of(8000, 256, 2, 64), chunks_of(1, 256, 2, 64), chunks_of(0, 1, 1, 64)],
+            [chunks_of(8000, 256, 5, 64), chunks_of(1, 256, 2, 64), chunks_of(0, 1, 1, 64)],
             [32, 1, 1]
         );
         for (samples, batch) in

@@ -63,6 +63,11 @@ impl Work {
         }
     }
 
+    /// Returns true if another work has the same phases in the same chunks, whatever is done of them.
+    pub fn is_dealt_as(&self, other: &Self) -> bool {
+        (self.phases, &self.chunks) == (other.phases, &other.chunks)
+    }
+
     /// Returns the number of chunks of a phase; 0 behind the last.
     pub fn chunks(&self, phase: u64) -> u32 {
         if phase >= self.phases {

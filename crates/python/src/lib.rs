@@ -13,6 +13,7 @@
 mod backend;
 mod border;
 mod failure;
+mod fork;
 mod lookups;
 mod profile;
 mod rules;
@@ -26,9 +27,11 @@ use pyo3::prelude::*;
 #[pymodule]
 mod _native {
     #[pymodule_export]
+    use super::fork::mark_forked;
+    #[pymodule_export]
     use super::lookups::PooledLookup;
     #[pymodule_export]
-    use super::session::{Session, mark_forked};
+    use super::session::Session;
 
     use super::*;
 

@@ -3,7 +3,6 @@
 use core::time::Duration;
 use std::collections::HashMap;
 use std::net::SocketAddr;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 
 use libra_client::{FaultRates, LifecycleCounts, Mode, Optimizer, Sizes, TableSpec};
@@ -12,24 +11,16 @@ use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 
 use crate::backend::alone::{Alone, lock};
-use crate::backend::cluster::Cluster;
+use crate::backend::cluster::{Cluster, Samples};
 use crate::backend::{Backend, Page, Part, Wanted, Written};
 use crate::border::{input, output};
 use crate::failure::{Failure, bad_id, not_finite, run};
+use crate::fork::check_fork;
 use crate::lookups::{Ahead, Gradient, PooledLookup, Request, backward, look_up, read_ahead};
 use crate::profile::Recorder;
 use crate::rules::{Numbers, init, rule};
 use crate::table::Table;
 use crate::team::Team;
-
-/// This process is a fork of one that had threads: they are not here, and their locks may be taken for ever.
-static IS_FORKED: AtomicBool = AtomicBool::new(false);
-
-/// Marks this process as a fork of the one that loaded the module.
-#[pyfunction]
-pub(crate) fn mark_forked() {
-    IS_FORKED.store(true, Ordering::Relaxed);
-}
 
 /// Tables and the backend of their rows.
 #[pyclass(frozen)]
@@ -71,13 +62,15 @@ impl Shared {
     }
 }
 
-fn check_fork() -> Result<(), Failure> {
-    if IS_FORKED.load(Ordering::Relaxed) {
-        let text = "this process is a fork of the one that called init(): look rows up in the main process, \
-                    or start workers with multiprocessing_context=\"spawn\"";
-        return Err(Failure::Libra("Forked", text.to_owned()));
+impl Session {
+    /// Does something in the cluster that has the rows, without the lock of the interpreter.
+    fn in_cluster<T: Send>(
+        &self,
+        py: Python<'_>,
+        act: impl FnOnce(&Cluster) -> Result<T, Failure> + Send,
+    ) -> PyResult<T> {
+        run(py, || act(self.shared.backend()?.cluster().ok_or_else(not_a_cluster)?))
     }
-    Ok(())
 }
 
 #[pymethods]
@@ -120,11 +113,8 @@ impl Session {
         workers: u16,
         plan: Option<&str>,
     ) -> PyResult<String> {
-        run(py, || {
-            let backend = self.shared.backend()?;
-            let cluster = backend.cluster().ok_or_else(not_a_cluster)?;
-            Ok(cluster.host(Sizes { servers, switches, workers }, plan)?.to_string())
-        })
+        let sizes = Sizes { servers, switches, workers };
+        self.in_cluster(py, |cluster| Ok(cluster.host(sizes, plan)?.to_string()))
     }
 
     /// Joins the cluster of a controller, and waits until it is complete. With the number of `workers` that the job has, the controller
@@ -138,11 +128,10 @@ impl Session {
         workers: Option<u16>,
         plan: Option<&str>,
     ) -> PyResult<u64> {
-        run(py, || {
+        self.in_cluster(py, |cluster| {
             let bad = |_| Failure::Value(format!("\"{address}\" must be an address and a port"));
             let address: SocketAddr = address.parse().map_err(bad)?;
-            let backend = self.shared.backend()?;
-            let (cluster, timeout) = (backend.cluster().ok_or_else(not_a_cluster)?, seconds(timeout)?);
+            let timeout = seconds(timeout)?;
             match workers {
                 Some(workers) => cluster.join_with_job(address, timeout, workers, plan),
                 None => cluster.join(address, timeout),
@@ -150,11 +139,26 @@ impl Session {
         })
     }
 
+    /// Lets the job of a cluster deal its samples in chunks, in a number of epochs. The text is the same in all workers.
+    fn deal_samples(&self, py: Python<'_>, text: String, epochs: u32, chunks: u32) -> PyResult<()> {
+        self.in_cluster(py, |cluster| cluster.deal_samples(Samples { text, epochs, chunks }))
+    }
+
+    /// Waits for the next chunk: returns the phase of this worker, and the chunk. None: the phase has just begun, or no chunk is at hand and
+    /// one is to be finished.
+    fn next_chunk(&self, py: Python<'_>) -> PyResult<(u64, Option<u32>)> {
+        self.in_cluster(py, Cluster::next_chunk)
+    }
+
+    /// All of a chunk was pushed. The account of the phase so far is for those who read the records of the job.
+    fn finish_chunk(&self, py: Python<'_>, chunk: u32, account: String) -> PyResult<()> {
+        self.in_cluster(py, |cluster| cluster.finish_chunk(chunk, account))
+    }
+
     /// Asks the worker of a cluster to leave after its step: operations raise `Drained` then.
     fn drain(&self, py: Python<'_>) -> PyResult<()> {
-        run(py, || {
-            let backend = self.shared.backend()?;
-            backend.cluster().ok_or_else(not_a_cluster)?.drain();
+        self.in_cluster(py, |cluster| {
+            cluster.drain();
             Ok(())
         })
     }

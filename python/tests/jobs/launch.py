@@ -63,7 +63,7 @@ def libra_binary() -> str:
 class Cluster:
     """A controller, servers and switches of the binary, each a process."""
 
-    def __init__(self, folder: Path, *options: str, servers: int = 2, switches: int = 0, workers: int = 2) -> None:
+    def __init__(self, folder: Path, *options: str, servers: int = 2, switches: int = 0, workers: int | str = 2) -> None:
         self._binary = libra_binary()
         self._folder = folder
         self.port = free_port()

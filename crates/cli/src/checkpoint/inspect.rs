@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use super::{Output, bytes};
 use libra_launch::job_directory::{JobCheckpoint, JobDirectory, PartState};
 use libra_launch::report::group;
-use libra_launch::resume::{describe, position};
+use libra_launch::resume::{describe_position, position};
 
 /// Shows what is in a checkpoint: tables, steps, files; or one row of it
 ///
@@ -103,7 +103,7 @@ fn print(checkpoint: &JobCheckpoint, output: &Output) {
         checkpoint.number, first.job, first.seed
     ));
     if let Ok(position) = position(checkpoint) {
-        output.print(&format!("position: {}", describe(&position.work)));
+        output.print(&format!("position: {}", describe_position(&position)));
     }
     let tables = first.tables.iter().enumerate().map(|(position, info)| {
         let sums = checkpoint.manifests().map(|manifest| rows_of(manifest, position));

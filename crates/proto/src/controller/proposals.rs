@@ -7,6 +7,7 @@ use super::{Controller, Phase, Sizes};
 use crate::cluster::{Cluster, Peer};
 use crate::message::Kind;
 use crate::time::Instant;
+use crate::work::{Work, WorkDone};
 
 /// Origin of the tables of a job.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -87,6 +88,10 @@ impl Controller {
 
     fn adopt(&mut self, peer: Peer, job: Cluster) -> Result<(), String> {
         let Cluster { tables, plan, mode, seed, task, work, cold_path, hot_path, .. } = job;
+        let work = match self.cluster.durability.resumed() {
+            Some(_) => Some(self.resumed_work(&task, seed, work)?),
+            None => work.map(|work| Work { done: WorkDone::default(), ..work }),
+        };
         let mut cluster = Cluster { tables, plan, mode, seed, task, work, cold_path, ..self.cluster.clone() };
         cluster.hot_path.round_time_max = hot_path.round_time_max;
         if cluster.tables.is_empty() {
@@ -104,6 +109,41 @@ impl Controller {
         self.cluster = cluster;
         self.description = Description::Of(peer);
         Ok(())
+    }
+
+    /// Returns the work of a job that resumes, as its workers describe it: the part that was done is that of the run before (rule K8).
+    fn resumed_work(&self, task: &str, seed: u64, work: Option<Work>) -> Result<Work, String> {
+        let before = &self.cluster;
+        let Some(work_before) = &before.work else {
+            return Err("the checkpoint that the controller resumes at has no position".to_owned());
+        };
+        let Some(work) = work else {
+            return Err(format!(
+                "the controller resumes a job that had {}, and this worker has no samples that are dealt in chunks",
+                before.task
+            ));
+        };
+        if before.task != task {
+            return Err(format!(
+                "the job that the controller resumes had {}, this worker has {task}",
+                before.task
+            ));
+        }
+        if before.seed != seed {
+            return Err(format!(
+                "the job that the controller resumes had the seed {}, not {seed}",
+                before.seed
+            ));
+        }
+        // It may have more phases than before, or fewer.
+        let (done, phase) = (work_before.done.clone(), work_before.done.phase);
+        let (was, is) = (work_before.chunks(phase), work.chunks(phase));
+        if was != is && phase < work_before.phases.min(work.phases) {
+            return Err(format!(
+                "phase {phase} of the job that the controller resumes had {was} chunks, not {is}"
+            ));
+        }
+        Ok(Work { phases: work.phases.max(phase), done, ..work })
     }
 
     /// A member has gone before the job began. Without the worker that described it, the others describe it again when they come back.
@@ -128,7 +168,11 @@ fn difference(job: &Cluster, other: &Cluster) -> Option<String> {
     if job.seed != other.seed {
         return Some(format!("the seed {}, not {}", other.seed, job.seed));
     }
-    if job.work != other.work {
+    let is_dealt_alike = match (&job.work, &other.work) {
+        (Some(work), Some(other)) => work.is_dealt_as(other),
+        (work, other) => work == other,
+    };
+    if !is_dealt_alike {
         return Some("its work is dealt in other chunks".to_owned());
     }
     let mut pairs = job.tables.iter().zip(&other.tables);

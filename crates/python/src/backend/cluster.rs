@@ -3,6 +3,7 @@
 mod driver;
 mod watch;
 
+use core::iter;
 use core::time::Duration;
 use std::net::SocketAddr;
 use std::sync::mpsc::{self, RecvTimeoutError};
@@ -11,8 +12,9 @@ use std::thread;
 use std::time::Instant;
 
 use libra_client::{
-    AssignedRows, ClientError, Drain, FaultRates, JobSpec, LocalCluster, LocalOptions, Mode, NodeError,
-    NodeOptions, Plan, Security, Sizes, StartError, TOKEN_VARIABLE, TableSpec, UpdateRule, Worker,
+    AssignedRows, ClientError, Cluster as ClusterOfJob, Drain, FaultRates, JobSpec, LocalCluster,
+    LocalOptions, Mode, NodeError, NodeOptions, Plan, Security, Sizes, StartError, TOKEN_VARIABLE, TableSpec,
+    UpdateRule, Work, Worker,
 };
 
 use self::driver::{Driver, Request};
@@ -30,12 +32,32 @@ pub(crate) struct Cluster {
     /// Faults of outgoing datagrams, for tests.
     faults: FaultRates,
     tables: Mutex<Vec<TableSpec>>,
+    /// The samples of the job, if they are dealt in chunks.
+    samples: Mutex<Option<Samples>>,
     /// Once this process has joined.
     requests: Mutex<Option<mpsc::Sender<Request>>>,
     /// The controller and the servers, in the process that has them.
     hosted: Mutex<Option<LocalCluster>>,
     /// Asks the worker to leave after its step.
     drain: Drain,
+}
+
+/// Samples that a job deals to its workers in chunks, in a number of epochs. They follow a phase of a single chunk, which sets rows.
+#[derive(Debug, Clone)]
+pub(crate) struct Samples {
+    /// Description, the same in all workers and in a job that resumes.
+    pub(crate) text: String,
+    /// Epochs.
+    pub(crate) epochs: u32,
+    /// Chunks of an epoch.
+    pub(crate) chunks: u32,
+}
+
+impl Samples {
+    fn work(&self) -> Work {
+        let chunks = iter::once(1).chain(iter::repeat_n(self.chunks, self.epochs as usize)).collect();
+        Work { phases: 1 + u64::from(self.epochs), chunks, ..Work::default() }
+    }
 }
 
 /// Protection of streams, as the environment says.
@@ -50,6 +72,7 @@ impl Cluster {
             seed,
             faults,
             tables: Mutex::default(),
+            samples: Mutex::default(),
             requests: Mutex::default(),
             hosted: Mutex::default(),
             drain: Drain::new(),
@@ -59,6 +82,15 @@ impl Cluster {
     pub(crate) fn add_table(&self, spec: TableSpec) -> Result<(), Failure> {
         self.check_not_begun(&spec.name)?;
         lock(&self.tables).push(spec);
+        Ok(())
+    }
+
+    pub(crate) fn deal_samples(&self, samples: Samples) -> Result<(), Failure> {
+        if lock(&self.requests).is_some() {
+            let text = "the cluster has begun without samples that are dealt in chunks: define them before the first look-up";
+            return Err(Failure::Libra("Error", text.to_owned()));
+        }
+        *lock(&self.samples) = Some(samples);
         Ok(())
     }
 
@@ -101,6 +133,10 @@ impl Cluster {
     fn spec(&self, sizes: Sizes, plan: Option<&str>) -> Result<JobSpec, Failure> {
         let mut spec = JobSpec::new(sizes, lock(&self.tables).clone()).with_mode(self.mode);
         spec.seed = self.seed;
+        if let Some(samples) = &*lock(&self.samples) {
+            spec.work = Some(samples.work());
+            spec.front_end.clone_from(&samples.text);
+        }
         let of_plan =
             |error: &dyn std::error::Error| Failure::Value(format!("the plan cannot be used: {error}"));
         spec.plan = plan.map(Plan::from_toml).transpose().map_err(|error| of_plan(&error))?;
@@ -134,7 +170,7 @@ impl Cluster {
     ) -> Result<u64, Failure> {
         let (requests, to_do) = mpsc::channel();
         let (begun, has_begun) = mpsc::channel();
-        let (tables, mode) = (lock(&self.tables).clone(), self.mode);
+        let (tables, mode, samples) = (lock(&self.tables).clone(), self.mode, lock(&self.samples).clone());
         // Workers lose other datagrams.
         let fault_seed = self.seed ^ u64::from(std::process::id());
         let (security, drain) = (security()?, self.drain.clone());
@@ -150,16 +186,18 @@ impl Cluster {
         };
         let run = move || match join(options) {
             Ok(worker) => {
-                let difference = difference(&tables, mode, &worker);
+                let difference = difference(&tables, mode, &worker)
+                    .or_else(|| difference_of_work(samples.as_ref(), worker.cluster()));
                 if let Some(difference) = difference {
-                    worker.abort(format!("a worker has other tables: {difference}"));
+                    worker.abort(format!("a worker has another job: {difference}"));
                     // The caller may have been interrupted.
                     let _ = begun.send(Err(Failure::Libra("Mismatch", difference)));
                     return;
                 }
                 let names: Vec<String> = tables.into_iter().map(|table| table.name).collect();
                 watch.began();
-                if begun.send(Ok(worker.next_barrier())).is_ok() {
+                let next = if samples.is_some() { worker.phase() } else { worker.next_barrier() };
+                if begun.send(Ok(next)).is_ok() {
                     Driver::new(worker, &names).run(&to_do, watch);
                 }
             }
@@ -297,6 +335,18 @@ impl Cluster {
         self.ask(|reply| Request::Barrier { reply }, None).map(drop)
     }
 
+    /// Returns the next chunk, once there is one, and the phase of this worker. No chunk: none is at hand and one is to be finished, or this
+    /// phase has just begun.
+    pub(crate) fn next_chunk(&self) -> Result<(u64, Option<u32>), Failure> {
+        let next = self.ask(|reply| Request::NextChunk { reply }, None)?;
+        Ok(next.expect("without a timeout there is an answer"))
+    }
+
+    /// All that this worker pushes for a chunk was pushed.
+    pub(crate) fn finish_chunk(&self, chunk: u32, account: String) -> Result<(), Failure> {
+        self.send(Request::FinishChunk { chunk, account })
+    }
+
     /// Ends the part of this worker. A worker that is done waits for the others, and the process with the servers for all.
     /// Returns the packets that switches have added, in the process that has them.
     pub(crate) fn finish(&self, is_done: bool, timeout: Duration) -> Result<u64, Failure> {
@@ -304,8 +354,8 @@ impl Cluster {
             return Ok(0);
         }
         let hosts = lock(&self.hosted).take();
-        // The servers are in this process: without them, the others cannot go on.
-        let is_done = is_done || hosts.is_some();
+        // The servers are in this process: without them, the others cannot go on. Leases of chunks go back to them.
+        let is_done = is_done || (hosts.is_some() && lock(&self.samples).is_none());
         let timeout = (!is_done).then_some(timeout);
         let finished = self.ask(|reply| Request::Finish { is_done, reply }, timeout);
         *lock(&self.requests) = None;
@@ -327,6 +377,27 @@ fn wait<T>(answer: &mpsc::Receiver<T>, timeout: Option<Duration>) -> Result<Opti
                     return Ok(None);
                 }
             }
+        }
+    }
+}
+
+/// Returns the difference between the work of this process and that of the cluster.
+fn difference_of_work(samples: Option<&Samples>, cluster: &ClusterOfJob) -> Option<String> {
+    match (samples, &cluster.work) {
+        (None, None) => None,
+        (None, Some(_)) => Some(format!(
+            "the job deals samples in chunks ({}), and here are none (libra_ps.data.Chunks)",
+            cluster.task
+        )),
+        (Some(_), None) => Some("here samples are dealt in chunks, and the job does not deal any".to_owned()),
+        (Some(samples), Some(_)) if samples.text != cluster.task => {
+            Some(format!("here are {}, the job has {}", samples.text, cluster.task))
+        }
+        // A job that resumes may have more phases behind it than it is to have.
+        (Some(samples), Some(work)) => {
+            let here = samples.work();
+            let is_same = here.chunks == work.chunks && here.phases.max(work.done.phase) == work.phases;
+            (!is_same).then(|| format!("here are {} epochs, the job has {}", samples.epochs, work.phases - 1))
         }
     }
 }

@@ -1,12 +1,15 @@
 //! Controllers that take the tables from workers (rule M19).
 
+use std::collections::BTreeSet;
+
 use super::harness::ControllerHarness;
-use crate::cluster::{Cluster, Peer};
+use crate::cluster::{Cluster, Durability, Load, Peer};
 use crate::controller::{Controller, ControllerEvent, Sizes};
 use crate::message::Message;
 use crate::mode::Mode;
 use crate::statistics::{Statistics, WorkerStatistics};
 use crate::testing;
+use crate::work::{Work, WorkDone, WorkRecord};
 
 const WORKER: Peer = Peer::Worker(0);
 const OTHER: Peer = Peer::Worker(1);
@@ -140,4 +143,80 @@ fn a_worker_without_a_job_is_refused() {
     harness.from(OTHER, propose(job()));
     harness.settle();
     assert!(harness.events().contains(&ControllerEvent::Started));
+}
+
+fn work(phases: u64, chunks: &[u32]) -> Work {
+    Work { phases, chunks: chunks.to_vec(), ..Work::default() }
+}
+
+/// A controller that resumes a job of 3 phases in its second one.
+fn resuming() -> ControllerHarness {
+    let mut harness = harness(0);
+    let record = WorkRecord { phase: 1, done: BTreeSet::from([2]), ..WorkRecord::default() };
+    let done = WorkDone { phase: 1, records: vec![(0, record)], repeated: 0 };
+    let load = Load { directory: "run".to_owned(), number: 4, resumes_with: Some(5) };
+    let before = Cluster {
+        tables: Vec::new(),
+        plan: None,
+        task: "front end".to_owned(),
+        seed: 77,
+        work: Some(Work { done, ..work(3, &[1, 4, 4]) }),
+        durability: Durability { load: Some(load), ..Durability::NONE },
+        ..testing::cluster(2)
+    };
+    let sizes = Sizes { servers: 1, switches: 0, workers: 2 };
+    harness.controller = Controller::new(sizes, before).with_tables_of_workers();
+    harness.join(WORKER);
+    harness.join(OTHER);
+    harness
+}
+
+/// Tests rule K8.
+#[test]
+fn workers_go_on_with_the_work_of_the_run_before() {
+    let mut harness = resuming();
+    harness.join(Peer::Server(0));
+    // One epoch more than before.
+    let job = Cluster { work: Some(work(4, &[1, 4, 4, 4])), ..job() };
+    [WORKER, OTHER].into_iter().for_each(|peer| harness.from(peer, propose(job.clone())));
+    let sent = harness.received_on(harness.links_of[&Peer::Server(0)]);
+    let [Message::Start(start)] = sent.as_slice() else { panic!("{sent:?}") };
+    let work = start.cluster.work.as_ref().expect("it has work");
+    assert_eq!((start.barrier, work.phases, work.done.phase, work.done.records.len()), (1, 4, 1, 1));
+}
+
+/// Tests rule K8.
+#[test]
+fn workers_with_other_work_do_not_resume() {
+    let with = |work| Cluster { work, ..job() };
+    let other_task = Cluster { task: "other data".to_owned(), ..with(Some(work(3, &[1, 4, 4]))) };
+    let other_seed = Cluster { seed: 78, ..with(Some(work(3, &[1, 4, 4]))) };
+    for (job, named) in [
+        (with(None), "no samples that are dealt in chunks"),
+        (with(Some(work(3, &[1, 5, 5]))), "had 4 chunks, not 5"),
+        (other_task, "other data"),
+        (other_seed, "the seed 77, not 78"),
+    ] {
+        let mut harness = resuming();
+        harness.from(WORKER, propose(job));
+        let reason = refusal(&mut harness, WORKER);
+        assert!(reason.contains(named), "{reason}");
+    }
+}
+
+/// Tests rule M19.
+#[test]
+fn workers_bring_the_work_and_agree_on_it() {
+    let mut harness = harness(0);
+    harness.join(WORKER);
+    harness.join(OTHER);
+    // Nothing of a job that begins is done.
+    let done = WorkDone { phase: 2, ..WorkDone::default() };
+    let begun = Work { done, ..work(3, &[1, 4, 4]) };
+    harness.from(WORKER, propose(Cluster { work: Some(begun), ..job() }));
+    let adopted = harness.controller.cluster.work.clone().expect("it has work");
+    assert_eq!((adopted.done, adopted.chunks), (WorkDone::default(), vec![1, 4, 4]));
+    harness.from(OTHER, propose(Cluster { work: Some(work(3, &[1, 4, 3])), ..job() }));
+    let reason = refusal(&mut harness, OTHER);
+    assert!(reason.contains("its work is dealt in other chunks"), "{reason}");
 }

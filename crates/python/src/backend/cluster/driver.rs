@@ -50,6 +50,15 @@ pub(super) enum Request {
     Flush {
         reply: mpsc::Sender<Result<(), ClientError>>,
     },
+    /// Takes the next chunk, if there is one. The answer has the phase, too.
+    NextChunk {
+        reply: mpsc::Sender<Result<(u64, Option<u32>), ClientError>>,
+    },
+    /// All of a chunk was pushed; the account is that of the phase so far.
+    FinishChunk {
+        chunk: u32,
+        account: String,
+    },
     Barrier {
         reply: mpsc::Sender<Result<(), ClientError>>,
     },
@@ -144,6 +153,14 @@ impl Driver {
                 Request::Flush { reply } => {
                     let outcome = self.check().and_then(|()| self.worker.flush());
                     drop(reply.send(self.seen(outcome)));
+                }
+                Request::NextChunk { reply } => {
+                    let outcome = self.next_chunk();
+                    drop(reply.send(self.seen(outcome)));
+                }
+                Request::FinishChunk { chunk, account } => {
+                    let outcome = self.check().and_then(|()| self.worker.finish_chunk(chunk, account));
+                    self.note(outcome);
                 }
                 Request::Barrier { reply } => {
                     let outcome = self.barrier();
@@ -241,13 +258,32 @@ impl Driver {
         Ok((page, self.worker.cluster().shards()))
     }
 
+    fn next_chunk(&mut self) -> Result<(u64, Option<u32>), ClientError> {
+        self.check()?;
+        let before = self.worker.phase();
+        let chunks = self.worker.cluster().work.as_ref().map_or(0, |work| work.chunks(before));
+        if chunks == 0 {
+            return Ok((before, None));
+        }
+        let chunk = self.worker.next_chunk(chunks, None)?;
+        let phase = self.worker.phase();
+        if phase > before {
+            self.begin_epoch();
+        }
+        Ok((phase, chunk))
+    }
+
     fn barrier(&mut self) -> Result<(), ClientError> {
         self.check()?;
         self.worker.flush()?;
         self.worker.barrier()?;
+        self.begin_epoch();
+        Ok(())
+    }
+
+    fn begin_epoch(&mut self) {
         self.step = 0;
         self.losses = Losses::default();
         (self.reads, self.pushes) = (false, false);
-        Ok(())
     }
 }
