@@ -1,4 +1,7 @@
-//! `cargo xtask container`: the image of `deploy/container`, built from this machine's binary and run without a network and rights.
+//! `cargo xtask container`: the image of `deploy/container`, built from this machine's binary and run without a network and rights, and as
+//! the pods of `deploy/kubernetes`.
+
+mod pods;
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -34,6 +37,9 @@ pub(crate) fn run(options: &StepOptions) -> Result<Outcome> {
         findings.note("train", engine.trains());
         findings.note("doctor", engine.examines());
         findings.note("SIGTERM", engine.terminates());
+        for (name, played) in pods::PLAYED {
+            findings.note(name, played.train(&engine, &libra));
+        }
     }
     findings.outcome(options.required)
 }

@@ -1,4 +1,5 @@
-//! `cargo xtask kubernetes`: the manifests of `deploy/kubernetes`, as kustomize makes them, by the schemas of Kubernetes and of JobSet.
+//! `cargo xtask kubernetes`: the manifests of `deploy/kubernetes` and `deploy/ray`, as kustomize makes them, by the schemas of Kubernetes,
+//! of JobSet and of the Kubeflow Trainer.
 //!
 //! There is no cluster: no manifest is applied.
 
@@ -17,16 +18,31 @@ use crate::{Outcome, shell};
 const VERSIONS: &[&str] = &["1.29", "1.31", "1.33", "1.35", "1.37"];
 const CHECK: &str = include_str!("kubernetes/check.py");
 const BASE: &str = "base";
-/// Slips that must be found in the base: a text and its replacement.
-const SLIPS: &[(&str, &str)] = &[
-    ("publishNotReadyAddresses:", "publishNotReadyAddress:"),
-    ("terminationGracePeriodSeconds: 30", "terminationGracePeriodSeconds: 30s"),
-    ("readOnlyRootFilesystem:", "readonlyRootFilesystem:"),
-    ("maxUnavailable: 1", "maxUnavailable: [1]"),
-    ("LIBRA_SERVERS: \"2\"", "LIBRA_SERVERS: \"3\""),
-    ("claimName: libra-state", "claimName: state"),
-    ("port: http", "port: https"),
-    ("replicatedJobs:", "jobs:"),
+const RAY: &str = "../ray";
+/// Slips that must be found: a directory, a text in its manifests, and the replacement of that.
+const SLIPS: &[(&str, &str, &str)] = &[
+    (BASE, "publishNotReadyAddresses:", "publishNotReadyAddress:"),
+    (BASE, "terminationGracePeriodSeconds: 30", "terminationGracePeriodSeconds: 30s"),
+    (BASE, "readOnlyRootFilesystem:", "readonlyRootFilesystem:"),
+    (BASE, "maxUnavailable: 1", "maxUnavailable: [1]"),
+    (BASE, "LIBRA_SERVERS: \"2\"", "LIBRA_SERVERS: \"3\""),
+    (BASE, "claimName: libra-state", "claimName: state"),
+    (BASE, "containerName: libra", "containerName: member"),
+    (BASE, "port: http", "port: https"),
+    (BASE, "replicatedJobs:", "jobs:"),
+    ("overlays/object-store", "maxRestarts: 10", "maxRestart: 10"),
+    ("overlays/object-store", "secretRef:", "secretReference:"),
+    ("overlays/trainjob", "numNodes: 4", "numNodes: 17"),
+    ("overlays/trainjob", "runtimePatches:", "podTemplateOverrides:"),
+    ("overlays/trainjob", "trainjob-ancestor-step: trainer", "ancestor: trainer"),
+    (
+        "overlays/trainjob",
+        "kind: TrainJob\nmetadata:\n  name: libra",
+        "kind: TrainJob\nmetadata:\n  name: mine",
+    ),
+    ("overlays/kuberay", "backoffLimit: 3", "backOffLimit: 3"),
+    (RAY, "object-manager-port: \"6381\"", "object-manager-port: \"6380\""),
+    (RAY, "dnsPolicy: ClusterFirstWithHostNet", "dnsPolicies: ClusterFirstWithHostNet"),
 ];
 
 pub(crate) fn run(options: &StepOptions) -> Result<Outcome> {
@@ -37,17 +53,20 @@ pub(crate) fn run(options: &StepOptions) -> Result<Outcome> {
     let libra = options.binary()?;
     let mut findings = Findings::default();
     let folder = shell::root().join("deploy/kubernetes");
-    findings.note("base", manifests(&folder.join(BASE)).and_then(|text| check(&packages, &text)));
+    findings.note("base", manifests(&folder.join(BASE)).and_then(|text| check(&packages, &text, VERSIONS)));
     let overlays = overlays(&folder.join("overlays"))?;
-    let all = overlays.iter().map(|overlay| {
+    let ray = folder.join(RAY);
+    let all = overlays.iter().chain([&ray]).map(|overlay| {
         let name = overlay.file_name().unwrap_or_default().to_string_lossy().into_owned();
-        manifests(overlay).and_then(|text| check(&packages, &text)).with_context(|| name.clone())?;
+        manifests(overlay)
+            .and_then(|text| check(&packages, &text, VERSIONS))
+            .with_context(|| name.clone())?;
         Ok(name)
     });
     let all = all.collect::<Result<Vec<_>>>();
     findings.note("overlays", all.map(|names| Finding::Passed(names.join(", "))));
     findings.note("variables are options", variables_are_options(&folder, &libra));
-    findings.note("slips are found", slips_are_found(&packages, &folder.join(BASE)));
+    findings.note("slips are found", slips_are_found(&packages, &folder));
     findings.outcome(options.required)
 }
 
@@ -79,9 +98,9 @@ fn manifests(directory: &Path) -> Result<String> {
 }
 
 /// Checks manifests; errors are lines of what is wrong.
-fn check(packages: &Path, manifests: &str) -> Result<Finding> {
+fn check(packages: &Path, manifests: &str, versions: &[&str]) -> Result<Finding> {
     let mut command = shell::program("python3", &["-c", CHECK]);
-    command.args(VERSIONS).env("PYTHONPATH", packages);
+    command.args(versions).env("PYTHONPATH", packages);
     command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
     let mut child = command.spawn().context("cannot start python3")?;
     let mut input = child.stdin.take().context("it has no standard input")?;
@@ -90,7 +109,7 @@ fn check(packages: &Path, manifests: &str) -> Result<Finding> {
     let output = child.wait_with_output()?;
     ensure!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr).trim());
     let printed = String::from_utf8(output.stdout)?;
-    Ok(Finding::Passed(format!("{} in versions {}", printed.trim(), VERSIONS.join(", "))))
+    Ok(Finding::Passed(format!("{} in versions {}", printed.trim(), versions.join(", "))))
 }
 
 /// Looks for the options behind all variables: one that is none is ignored by the members, without a word.
@@ -114,11 +133,13 @@ fn variables_are_options(folder: &Path, libra: &Path) -> Result<Finding> {
 }
 
 /// Plants slips, one at a time.
-fn slips_are_found(packages: &Path, base: &Path) -> Result<Finding> {
-    let sound = manifests(base)?;
-    for (from, to) in SLIPS {
-        ensure!(sound.contains(from), "the base has no {from}");
-        let Err(error) = check(packages, &sound.replacen(from, to, 1)) else { bail!("{to} is not found") };
+fn slips_are_found(packages: &Path, folder: &Path) -> Result<Finding> {
+    for (directory, from, to) in SLIPS {
+        let sound = manifests(&folder.join(directory))?;
+        ensure!(sound.contains(from), "{directory} has no {from}");
+        let Err(error) = check(packages, &sound.replacen(from, to, 1), &VERSIONS[..1]) else {
+            bail!("{to} is not found")
+        };
         ensure!(!error.to_string().contains("Traceback"), "{to}: {error}");
     }
     Ok(Finding::Passed(format!("{} of {}", SLIPS.len(), SLIPS.len())))

@@ -187,28 +187,33 @@ fn serve_model(
     });
     let serving = serving.context("cannot start a thread for the controller")?;
     let prepared = match taken_over.recv_timeout(CALLS_WITHIN) {
-        Err(RecvTimeoutError::Timeout) => match prepare(arguments, address, resume, committer) {
-            Ok(mut job) => {
-                job.spec.return_max = arguments.return_max;
-                // Until here an interrupt ends the process at once, with the work on the data.
-                abort_when_interrupted(ask.clone());
-                tell_sizes(bars, address, job.spec.sizes);
-                gathering.begin(job.spec.sizes);
-                let cluster = Box::new(job.spec.cluster());
-                // A controller that has ended is asked for its reason below.
-                let _ = ask.send(ControllerCommand::Describe { sizes: job.spec.sizes, cluster });
-                Some(job)
-            }
-            // The job that runs does not need it.
-            Err(_) if taken_over.try_recv().is_ok() => None,
-            Err(error) => {
-                let _ = ask.send(ControllerCommand::Abort { reason: format!("{error:#}") });
-                // It tells those that have come.
-                let _ = serving.join();
-                return Err(error);
-            }
-        },
+        Err(RecvTimeoutError::Timeout) => {
+            let prepared = Job::prepare(&arguments.job, resume, switches, address);
+            // A job that runs does not need it, and has its URL already.
+            let begins = taken_over.try_recv().is_err();
+            begins.then(|| prepared.and_then(|job| claim(job, committer)))
+        }
         Ok(()) | Err(RecvTimeoutError::Disconnected) => None,
+    };
+    let prepared = match prepared.transpose() {
+        Ok(Some(mut job)) => {
+            job.spec.return_max = arguments.return_max;
+            // Until here an interrupt ends the process at once, with the work on the data.
+            abort_when_interrupted(ask.clone());
+            tell_sizes(bars, address, job.spec.sizes);
+            gathering.begin(job.spec.sizes);
+            let cluster = Box::new(job.spec.cluster());
+            // A controller that has ended is asked for its reason below.
+            let _ = ask.send(ControllerCommand::Describe { sizes: job.spec.sizes, cluster });
+            Some(job)
+        }
+        Ok(None) => None,
+        Err(error) => {
+            let _ = ask.send(ControllerCommand::Abort { reason: format!("{error:#}") });
+            // It tells those that have come.
+            let _ = serving.join();
+            return Err(error);
+        }
     };
     let (outcome, events) = serving.join().expect("the thread of the controller does not panic");
     let outcome = outcome.map_err(failure)?;
@@ -219,13 +224,8 @@ fn serve_model(
     Ok((job, outcome, events))
 }
 
-fn prepare(
-    arguments: &Arguments,
-    address: SocketAddr,
-    resume: Option<&Resume>,
-    committer: Option<&Committer>,
-) -> Result<Job> {
-    let mut job = Job::prepare(&arguments.job, resume, arguments.switches, address)?;
+/// Makes the URL of checkpoints that of the job.
+fn claim(mut job: Job, committer: Option<&Committer>) -> Result<Job> {
     committer.map_or(Ok(()), |committer| committer.claim(&mut job.spec.durability))?;
     Ok(job)
 }

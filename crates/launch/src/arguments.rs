@@ -279,6 +279,9 @@ pub const CHECKPOINT_RATE: u64 = 64;
 /// Interval of checkpoints, where there are some and none is given.
 pub const CHECKPOINT_EVERY: Duration = Duration::from_secs(300);
 
+/// The place of `--resume` that is the URL of `--checkpoints`, if there is a checkpoint.
+const AUTO: &str = "auto";
+
 /// State that servers keep on disk.
 #[derive(Args, Debug, Clone)]
 pub struct DurabilityArguments {
@@ -302,8 +305,9 @@ pub struct DurabilityArguments {
     #[arg(long, alias = "load", value_name = "DIR|URL[@N]")]
     pub restore_from: Option<String>,
     /// Goes on where a run of this job was when it wrote its newest checkpoint, with the same model and data and any number of servers and workers: DIR,
-    /// DIR@NUMBER, or a URL as of --checkpoints. Chunks of data that are done in it are not trained again
-    #[arg(long, value_name = "DIR|URL[@N]", conflicts_with = "restore_from")]
+    /// DIR@NUMBER, or a URL as of --checkpoints. Chunks of data that are done in it are not trained again. With `auto` it is the newest
+    /// checkpoint at the URL of --checkpoints, and a job that has none there yet begins
+    #[arg(long, value_name = "DIR|URL[@N]|auto", conflicts_with = "restore_from")]
     pub resume: Option<String>,
     /// Uploads checkpoints, too: to file:///DIR, s3://, gs:// or az://BUCKET/DIR, with credentials in the environment of servers and
     /// controller. Checkpoints of one job alone are there, and of those that begin with them (--restore-from)
@@ -345,6 +349,9 @@ impl DurabilityArguments {
     /// Returns true if the job begins with a checkpoint at this URL, which has no slash at its end.
     pub fn begins_with(&self, url: &str) -> bool {
         let place = self.restore_from.as_deref().or(self.resume.as_deref());
+        if place == Some(AUTO) {
+            return true;
+        }
         place.is_some_and(|place| split_number(place).0.trim_end_matches('/') == url)
     }
 
@@ -353,12 +360,20 @@ impl DurabilityArguments {
     /// # Errors
     /// There is none that it could.
     pub fn resume(&self) -> Result<Option<Resume>> {
-        self.resume.as_deref().map(Resume::find).transpose()
+        match self.resume.as_deref() {
+            Some(AUTO) => {
+                let url = self.checkpoints.as_deref();
+                Resume::find_if_any(
+                    url.context("--resume auto is for a job with --checkpoints URL: give it")?,
+                )
+            }
+            place => place.map(Resume::find).transpose(),
+        }
     }
 
     /// Returns the directory of the run that is resumed, if it is not at a URL.
     pub fn resumed_directory(&self) -> Option<PathBuf> {
-        let (place, _) = split_number(self.resume.as_deref()?);
+        let (place, _) = split_number(self.resume.as_deref().filter(|place| *place != AUTO)?);
         (!place.contains("://")).then(|| place.into())
     }
 

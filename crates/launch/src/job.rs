@@ -319,12 +319,15 @@ impl Job {
             );
         }
         let task = Task::new(&training.model.data, &*workload, &config);
+        let bars = arguments.bars();
         if let Some(resume) = resume {
-            let bars = arguments.bars();
             resume.compare(&task)?.iter().for_each(|note| bars.line(&format!("note: {note}")));
             if !resume.is_done(phases(&config)) {
                 bars.line(&resume.describe(phases(&config)));
             }
+        } else if let (Some(_), Some(url)) = (&arguments.durability.resume, &arguments.durability.checkpoints)
+        {
+            bars.line(&format!("{url} has no checkpoint yet: the job begins"));
         }
         let plan = find(&config, &workload)?;
         let (durability, seed) = arguments.durability.durability(resume)?;

@@ -79,13 +79,24 @@ pub struct Leftover {
 impl JobDirectory {
     /// Opens a directory to read it, even if a server writes there; or a URL.
     pub fn open(path: &Path) -> Result<Self> {
+        Self::open_if_any(path)?
+            .with_context(|| format!("{} has no checkpoint: there is no job-<number>.json", path.display()))
+    }
+
+    /// As [`open`](Self::open), but returns nothing of a URL that has no checkpoint.
+    ///
+    /// # Errors
+    /// It cannot be read.
+    pub fn open_if_any(path: &Path) -> Result<Option<Self>> {
         match Source::open(path, None)? {
-            Source::Directory(path) => Self::open_with(&path, |path| Ok(RealDisk::read_only(path)?)),
+            Source::Directory(path) => {
+                Self::open_with(&path, |path| Ok(RealDisk::read_only(path)?)).map(Some)
+            }
             source => Self::of_url(path, source),
         }
     }
 
-    fn of_url(path: &Path, source: Source) -> Result<Self> {
+    fn of_url(path: &Path, source: Source) -> Result<Option<Self>> {
         let Source::Archive(_, view) = &source else { unreachable!("directories are opened as such") };
         let shard = |number| {
             let checkpoints = Checkpoints::new(source.disk(number)?);
@@ -98,7 +109,7 @@ impl JobDirectory {
         };
         let shards: Vec<_> = (0..view.shards()).map(shard).collect::<Result<_>>()?;
         if shards.is_empty() && view.damaged.is_empty() {
-            bail!("{} has no checkpoint: there is no job-<number>.json", path.display());
+            return Ok(None);
         }
         let damaged = view.damaged.iter().map(|(number, error)| (*number, error.to_string()));
         let archived = Archived {
@@ -106,7 +117,7 @@ impl JobDirectory {
             damaged: damaged.collect(),
             written: view.written.clone(),
         };
-        Ok(Self { path: path.to_owned(), shards, is_one_shard: false, archived: Some(archived) })
+        Ok(Some(Self { path: path.to_owned(), shards, is_one_shard: false, archived: Some(archived) }))
     }
 
     /// True if it is a URL.

@@ -29,22 +29,36 @@ impl Resume {
     /// # Errors
     /// There is none, it is not complete, or it has no position.
     pub fn find(place: &str) -> Result<Self> {
-        Self::find_in(place).with_context(|| format!("--resume {place}"))
+        let find = || {
+            let (directory, wanted) = split_number(place);
+            Self::find_in(&JobDirectory::open(Path::new(directory))?, wanted)
+        };
+        find().with_context(|| format!("--resume {place}"))
     }
 
-    fn find_in(place: &str) -> Result<Self> {
-        let (directory, wanted) = split_number(place);
-        let job = JobDirectory::open(Path::new(directory))?;
+    /// Finds the newest checkpoint at a URL; nothing if none was committed there yet.
+    ///
+    /// # Errors
+    /// The store does not answer, or no checkpoint there is sound and has a position.
+    pub fn find_if_any(url: &str) -> Result<Option<Self>> {
+        let find = || match JobDirectory::open_if_any(Path::new(url))? {
+            Some(job) => Self::find_in(&job, None).map(Some),
+            None => Ok(None),
+        };
+        find().with_context(|| format!("--resume auto, {url}"))
+    }
+
+    fn find_in(job: &JobDirectory, wanted: Option<u64>) -> Result<Self> {
         let list = job.list()?;
         let highest = list.first().map_or(0, |checkpoint| checkpoint.number);
         let (checkpoint, Position { task, work }) = if wanted.is_some() || job.is_url() {
-            let checkpoint = pick(&job, wanted)?;
+            let checkpoint = pick(job, wanted)?;
             let position = position(&checkpoint)?;
             (checkpoint, position)
         } else {
-            newest(&job, list)?
+            newest(job, list)?
         };
-        let (load, seed) = load_of(&job, &checkpoint, Some(highest + 1))?;
+        let (load, seed) = load_of(job, &checkpoint, Some(highest + 1))?;
         Ok(Self { load, seed, work, task })
     }
 

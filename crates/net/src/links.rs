@@ -18,7 +18,7 @@ use tracing::{debug, trace};
 use crate::door::{Caller, FIRST_MESSAGE_MAX, Tally};
 use crate::endpoint::Endpoint;
 use crate::frames::{self, FrameReader, LENGTH_BYTES, write_frames};
-use crate::security::{Calls, refusal_of_peer};
+use crate::security::{Calls, is_broken_off, refusal_of_peer};
 use crate::stream::Stream as Transport;
 
 /// Messages of all streams that wait for the role before the kernel holds the senders back.
@@ -33,6 +33,9 @@ const UNWRITTEN_BYTES_END: usize = 256 << 20;
 /// Time for data that was written before a stream was closed to leave.
 const CLOSING_MAX: Duration = Duration::from_secs(30);
 const RETRY_PAUSE: Duration = Duration::from_millis(100);
+/// So often a peer may close a stream before it has identified itself, and is called again: one that was killed does not answer then, and
+/// the next one in its place does.
+const BROKEN_OFF_MAX: usize = 3;
 /// Time for which sent data may be unacknowledged, or unread while the peer has no room, before its stream counts as broken. As long as
 /// keepalives take to notice that a peer is gone to which nothing is sent.
 const UNACKNOWLEDGED_MAX: Duration = Duration::from_secs(11);
@@ -235,12 +238,16 @@ impl Links {
         let security = self.calls.security.clone();
         let task = self.tasks.spawn(async move {
             let stream = async {
-                let called = Deadline::now();
+                let (called, mut broken_off) = (Deadline::now(), 0);
                 loop {
                     let socket = connect(&endpoint, patience.saturating_sub(called.elapsed())).await?;
                     let remote = socket.peer_addr()?;
                     let identified = security.call(socket, role);
                     match tokio::time::timeout(FIRST_MESSAGE_MAX, identified).await {
+                        Ok(Err(error)) if is_broken_off(&error) && broken_off < BROKEN_OFF_MAX => {
+                            broken_off += 1;
+                            tokio::time::sleep(RETRY_PAUSE).await;
+                        }
                         Ok(identified) => return identified.map(|stream| (stream, remote)),
                         Err(_) if called.elapsed() >= patience => return Err(io::ErrorKind::TimedOut.into()),
                         // It listens, and is too busy to look yet.

@@ -169,6 +169,19 @@ fn roles_of(stream: &TlsStream<Buffered>, identity: Identity) -> Roles {
     }
 }
 
+/// The other end has closed a stream while the ends identified each other: it refuses that of this end, or was killed.
+#[derive(Debug, thiserror::Error)]
+#[error("it closed the stream instead of showing its {shown}: {missing}, or another one")]
+struct BrokenOff {
+    shown: &'static str,
+    missing: &'static str,
+}
+
+/// Returns true if a call has failed since the other end has closed the stream, without a word.
+pub(crate) fn is_broken_off(error: &io::Error) -> bool {
+    error.get_ref().is_some_and(|error| error.is::<BrokenOff>())
+}
+
 /// Says in the words of the user what went wrong while the ends of a stream identified each other.
 fn refusal(error: &io::Error, identity: Identity) -> io::Error {
     let (shown, missing) = match identity {
@@ -178,7 +191,8 @@ fn refusal(error: &io::Error, identity: Identity) -> io::Error {
     let of_tls = error_of_tls(error);
     let text = match of_tls {
         None if matches!(error.kind(), io::ErrorKind::UnexpectedEof | io::ErrorKind::ConnectionReset) => {
-            format!("it closed the stream instead of showing its {shown}: {missing}, or another one")
+            let broken_off = BrokenOff { shown, missing };
+            return io::Error::new(io::ErrorKind::PermissionDenied, broken_off);
         }
         None => error.to_string(),
         Some(Error::InvalidCertificate(Verdict::ApplicationVerificationFailure)) => {

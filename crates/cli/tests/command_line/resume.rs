@@ -43,6 +43,22 @@ impl Place {
         member.signal("-KILL");
         member.end().0 != Some(0)
     }
+
+    /// Starts a job, and kills it when a checkpoint of it is at its URL, which is this directory.
+    fn kill_when_committed(&self, archive: &str, more: &[&str]) {
+        let member = Member::start(&self.job(more));
+        let has_commits = || {
+            let entries = fs::read_dir(archive).into_iter().flatten();
+            entries.into_iter().any(|entry| entry.unwrap().file_name().to_string_lossy().starts_with("job-"))
+        };
+        let deadline = Instant::now() + DEADLINE;
+        while !has_commits() {
+            assert!(Instant::now() < deadline, "nothing is committed");
+            sleep(Duration::from_millis(5));
+        }
+        member.signal("-KILL");
+        assert_ne!(member.end().0, Some(0), "it was over before");
+    }
 }
 
 /// The newest checkpoint of shard 0; 0 if there is none.
@@ -107,19 +123,7 @@ fn a_job_resumes_from_a_url() {
     let url = format!("file://{archive}");
     // Long enough for a commit before the end.
     let options = ["--epochs", "6", "--checkpoint-every", "0.1", "--checkpoints", &url];
-    let member = Member::start(&place.job(&[&options[..], &["--state-dir", &state]].concat()));
-    let commits = || {
-        let entries = fs::read_dir(&archive).into_iter().flatten();
-        let names = entries.map(|entry| entry.unwrap().file_name().into_string().unwrap());
-        names.filter(|name| name.starts_with("job-")).count()
-    };
-    let deadline = Instant::now() + DEADLINE;
-    while commits() == 0 {
-        assert!(Instant::now() < deadline, "nothing is committed");
-        sleep(Duration::from_millis(5));
-    }
-    member.signal("-KILL");
-    assert_ne!(member.end().0, Some(0), "it was over before");
+    place.kill_when_committed(&archive, &[&options[..], &["--state-dir", &state]].concat());
     let resumed = [&options[..], &["--resume", &url, "--servers", "1", "--workers", "3"]].concat();
     assert_refused(&place.job(&resumed), 1, &["--state-dir DIR"]);
     let other = place.path("other");
@@ -128,6 +132,28 @@ fn a_job_resumes_from_a_url() {
     let again = place.run(&["--epochs", "6", "--resume", &url, "--state-dir", &other]);
     assert_eq!(again["quality"], report["quality"], "the last checkpoint is there, too");
     assert!(run(&["checkpoint", "verify", &url, "--quiet"]).status.success());
+}
+
+#[test]
+fn resume_auto_begins_a_job_or_goes_on_with_it() {
+    let place = Place::of(400);
+    let archive = place.path("archive");
+    let url = format!("file://{archive}");
+    let options = ["--epochs", "6", "--checkpoint-every", "0.1", "--resume", "auto"];
+    let state = |run: u32| place.path(&format!("state-{run}"));
+    assert_refused(
+        &place.job(&[&options[..], &["--state-dir", &state(0)]].concat()),
+        1,
+        &["--resume auto", "--checkpoints URL"],
+    );
+    let options = [&options[..], &["--checkpoints", &url]].concat();
+    assert_refused(&place.job(&options), 1, &["--state-dir DIR"]);
+    place.kill_when_committed(&archive, &[&options[..], &["--state-dir", &state(1)]].concat());
+    let report = place.run(&[&options[..], &["--state-dir", &state(2)]].concat());
+    assert_eq!(count(&report, "/samples"), 6 * SAMPLES);
+    assert!(count(&report, "/data/samples_before") > 0);
+    let again = place.run(&[&options[..], &["--state-dir", &state(3)]].concat());
+    assert_eq!(again["quality"], report["quality"], "the job is done");
 }
 
 #[test]

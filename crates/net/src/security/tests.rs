@@ -132,6 +132,22 @@ async fn a_controller_that_listens_and_is_busy_is_called_again() {
     assert!(matches!(event(&mut member).await, LinkEvent::Opened { .. }));
 }
 
+#[tokio::test]
+async fn a_controller_that_is_killed_in_a_handshake_is_called_again() {
+    let security = token();
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
+    let address = listener.local_addr().unwrap();
+    let calls = Calls { security: security.clone(), controller: Some(address.into()) };
+    let mut member = Links::new(Duration::from_secs(10)).with_calls(calls);
+    member.connect(libra_proto::Link(0), Callee::Controller);
+    let (mut called, _) = listener.accept().await.unwrap();
+    called.read_exact(&mut [0; 10]).await.unwrap();
+    drop((called, listener));
+    tokio::time::sleep(Duration::from_millis(300)).await;
+    let _house = House::at(TcpListener::bind(address).await.unwrap(), security);
+    assert!(matches!(event(&mut member).await, LinkEvent::Opened { .. }));
+}
+
 // rule S6
 #[tokio::test]
 async fn another_token_is_said_at_both_ends() {
