@@ -13,6 +13,7 @@ use object_store::multipart::{MultipartStore, PartId};
 use object_store::path::Path;
 use object_store::{
     Error, GetOptions, GetRange, ObjectMeta, ObjectStore, ObjectStoreExt, PutMode, PutOptions, PutPayload,
+    PutResult, UpdateVersion,
 };
 use tokio::runtime::{Builder, Runtime};
 use tokio::time::{sleep, timeout};
@@ -49,6 +50,27 @@ pub enum Created {
     Taken,
     /// The store has no conditional put. None was there a moment before, and the object is there now.
     Unconditional,
+}
+
+/// The version of an object that was read or written, to replace no other one.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Version {
+    e_tag: Option<String>,
+    version: Option<String>,
+}
+
+/// Result of [`Objects::replace`].
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Replaced {
+    /// The object is there now.
+    Done {
+        /// Its version.
+        version: Version,
+        /// False if the store has no such condition, and none was looked at.
+        is_conditional: bool,
+    },
+    /// There is another version, which stays as it is.
+    Other,
 }
 
 /// An object that is uploaded in parts.
@@ -240,6 +262,57 @@ impl Objects {
                 Err(Fault::Missing) => self.put(path, bytes).map(|()| Created::Unconditional),
                 Err(fault) => Err(fault),
             },
+            Err((error, retries)) => Err(Fault::of(&error, retries, &self.region)),
+        }
+    }
+
+    /// Reads an object whole, with its version.
+    ///
+    /// # Errors
+    /// There is none, or the store refused.
+    pub fn read_with_version(&self, path: &str) -> Result<(Bytes, Version), Fault> {
+        let path = Path::from(path);
+        self.request(|| async {
+            let answer = self.store.get(&path).await?;
+            let version = Version { e_tag: answer.meta.e_tag.clone(), version: answer.meta.version.clone() };
+            Ok((answer.bytes().await?, version))
+        })
+    }
+
+    /// Writes an object if this version is there, or none if it is `None`.
+    ///
+    /// # Errors
+    /// The store refused.
+    pub fn replace(&self, path: &str, bytes: Bytes, expected: Option<&Version>) -> Result<Replaced, Fault> {
+        let at = Path::from(path);
+        let mode = match expected {
+            None => PutMode::Create,
+            Some(Version { e_tag, version }) => {
+                PutMode::Update(UpdateVersion { e_tag: e_tag.clone(), version: version.clone() })
+            }
+        };
+        let done = |put: PutResult, is_conditional| {
+            let version = Version { e_tag: put.e_tag, version: put.version };
+            Ok(Replaced::Done { version, is_conditional })
+        };
+        let put = |options: PutOptions| self.store.put_opts(&at, PutPayload::from(bytes.clone()), options);
+        match self.attempt(|| put(PutOptions::from(mode.clone()))) {
+            Ok(result) => done(result, true),
+            // It may be of the attempt before, whose answer was lost.
+            Err((
+                Error::AlreadyExists { .. } | Error::Precondition { .. } | Error::NotFound { .. },
+                retries,
+            )) => match self.read_with_version(path) {
+                Ok((there, version)) if retries > 0 && there == bytes => {
+                    Ok(Replaced::Done { version, is_conditional: true })
+                }
+                Ok(_) | Err(Fault::Missing) => Ok(Replaced::Other),
+                Err(fault) => Err(fault),
+            },
+            Err((error, _)) if is_unknown(&error) => {
+                let result = self.request(|| put(PutOptions::default()))?;
+                done(result, false)
+            }
             Err((error, retries)) => Err(Fault::of(&error, retries, &self.region)),
         }
     }

@@ -181,7 +181,7 @@ fn a_place_that_is_gone_for_a_time_does_not_end_the_job() {
 }
 
 /// A server of S3 for tests.
-struct Moto {
+pub(crate) struct Moto {
     process: Child,
     port: u16,
 }
@@ -195,7 +195,7 @@ impl Drop for Moto {
 
 impl Moto {
     /// `None` if the machine has none.
-    fn start() -> Option<Self> {
+    pub(crate) fn start() -> Option<Self> {
         let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
         let mut command = Command::new("moto_server");
         command.args(["-H", "127.0.0.1", "-p", &port.to_string()]);
@@ -220,7 +220,7 @@ impl Moto {
         Some(moto)
     }
 
-    fn run(&self, arguments: &[&str]) -> (bool, String) {
+    pub(crate) fn run(&self, arguments: &[&str]) -> (bool, String) {
         let mut command = libra(arguments);
         command
             .env("AWS_ENDPOINT", format!("http://127.0.0.1:{}", self.port))
