@@ -78,7 +78,7 @@ def _power(bits: int) -> int:
     return result
 
 
-@functools.lru_cache(maxsize=None)
+@functools.cache
 def _tables(words: int) -> npt.NDArray[np.uint32]:
     """Products of a shift by so many words, a power of two, with all lower, and with all upper halves of a word."""
     products = [_power(32 * words)]
@@ -348,12 +348,14 @@ def _sealed(data: bytes, name: str, place: str) -> dict[str, Any]:
     end = len(before) + 8
     if not data.startswith(before) or data[end : end + 2] != after or not data.endswith(b"\n"):
         raise Damaged(f"{place}/{name} is damaged: it is none of an export, or was cut off")
-    found = f"{crc32c(data[end + 2 : -1]):08x}".encode()
-    if found != data[len(before) : end]:
-        raise Damaged(f"{place}/{name} is damaged: its checksum is {found.decode()}, not {data[len(before) : end].decode()}")
+    expected = data[len(before) : end].decode(errors="replace")
+    checksum = f"{crc32c(data[end + 2 : -1]):08x}"
+    if checksum != expected:
+        raise Damaged(f"{place}/{name} is damaged: its checksum is {checksum}, not {expected}")
     content: dict[str, Any] = json.loads(data)
     if content.get("format") != FORMAT:
-        raise ServeError(f"{place}/{name} is in format {content.get('format')}; this reader knows format {FORMAT}: take a newer one")
+        found = content.get("format")
+        raise ServeError(f"{place}/{name} is in format {found}; this reader knows format {FORMAT}: take a newer one")
     return content
 
 

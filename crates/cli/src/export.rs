@@ -83,7 +83,7 @@ pub(crate) struct Arguments {
     /// Form of the values of rows: f32, bf16, or i8 with a scale for each row. Layers are f32
     #[arg(long, value_name = "FORMAT", default_value = "f32")]
     format: Format,
-    /// A base each N versions [default: when the deltas since the last one have more than half its bytes]
+    /// A base each N versions [default: when the deltas since the last one have more than half its bytes, or are 100]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     base_every: Option<u64>,
     /// Bases that are kept, with the deltas after the oldest of them

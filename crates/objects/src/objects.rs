@@ -342,6 +342,19 @@ impl Objects {
         sweep(&directory).map(drop).map_err(|source| Fault::Io { doing: "removing what was left", source })
     }
 
+    /// As [`sweep`](Self::sweep), but only in directories, and of files, directly there whose names are own ones: others are of
+    /// somebody else. Such a directory is removed if it is empty.
+    ///
+    /// # Errors
+    /// The disk refused.
+    pub fn sweep_own(&self, directory: &str, is_own: impl Fn(&str) -> bool) -> Result<(), Fault> {
+        if !self.are_files {
+            return Ok(());
+        }
+        let directory = std::path::Path::new("/").join(directory);
+        sweep_own(&directory, is_own).map_err(|source| Fault::Io { doing: "removing what was left", source })
+    }
+
     /// Begins an object that is uploaded in parts; `None` if the store takes none.
     ///
     /// # Errors
@@ -425,7 +438,33 @@ impl Objects {
     }
 }
 
-/// Removes files that were not finished, and returns whether nothing is left. The store names them `FILE#1`.
+fn sweep_own(directory: &std::path::Path, is_own: impl Fn(&str) -> bool) -> io::Result<()> {
+    let entries = match std::fs::read_dir(directory) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+        entries => entries?,
+    };
+    for entry in entries {
+        let entry = entry?;
+        let name = entry.file_name();
+        let Some(name) = name.to_str() else { continue };
+        if entry.file_type()?.is_dir() {
+            if is_own(name) && sweep(&entry.path())? {
+                std::fs::remove_dir(entry.path())?;
+            }
+        } else if staged(name).is_some_and(&is_own) {
+            std::fs::remove_file(entry.path())?;
+        }
+    }
+    Ok(())
+}
+
+/// The name of the file that was not finished under this name: the store names it `FILE#1`.
+fn staged(name: &str) -> Option<&str> {
+    let (file, number) = name.rsplit_once('#')?;
+    number.parse::<u32>().is_ok().then_some(file)
+}
+
+/// Removes files that were not finished, and returns whether nothing is left.
 fn sweep(directory: &std::path::Path) -> io::Result<bool> {
     let entries = match std::fs::read_dir(directory) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(false),
@@ -435,14 +474,13 @@ fn sweep(directory: &std::path::Path) -> io::Result<bool> {
     for entry in entries {
         let entry = entry?;
         let name = entry.file_name();
-        let staged = name.to_str().and_then(|name| name.rsplit_once('#'));
         if entry.file_type()?.is_dir() {
             if sweep(&entry.path())? {
                 std::fs::remove_dir(entry.path())?;
             } else {
                 is_empty = false;
             }
-        } else if staged.is_some_and(|(_, number)| number.parse::<u32>().is_ok()) {
+        } else if name.to_str().and_then(staged).is_some() {
             std::fs::remove_file(entry.path())?;
         } else {
             is_empty = false;

@@ -11,7 +11,7 @@
 //! A version has the number of its checkpoint. It is there when `current.json` lists it; nothing else counts, so that an export which was
 //! interrupted is never read, and the next one removes it. There is no state of the optimizer.
 //!
-//! What has changed is found by comparison: the bytes of all exported rows are in a [`spool`] on the local disk, divided by key
+//! What has changed is found by comparison: the bytes of all exported rows are in a spool on the local disk, divided by key
 //! into parts of some 16 MiB, and the rows of a checkpoint are divided the same way before a part is compared. So memory is bounded
 //! whatever the size of tables. Of a checkpoint that builds on the one before only what was written since is read. The spool belongs to a
 //! process: one that is started again reads back the newest base and its deltas, and compares them with their checksums.
@@ -49,13 +49,15 @@ use target::Claim;
 
 /// Rows of a checkpoint that are read at once.
 const BLOCK_ROWS: usize = 1 << 14;
+/// Versions after a base, at most: who begins reads all of them.
+const VERSIONS_MAX: u64 = 100;
 /// About the size of a part in memory, and of a file.
 const PART_BYTES: usize = 16 << 20;
 
 /// Condition for a version with all rows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum BaseRule {
-    /// The deltas since the last one have more than half of its bytes.
+    /// The deltas since the last one have more than half of its bytes, or there are 100.
     Size,
     /// So many versions after the last one.
     Every(u64),
@@ -479,12 +481,10 @@ impl Exporter {
 
     fn wants_base(&self, delta_bytes: u64) -> bool {
         let Some(current) = &self.current else { return true };
+        let since = current.versions.iter().filter(|listed| listed.version > current.base).count() as u64 + 1;
         match self.settings.base {
-            BaseRule::Size => self.bytes.1 + delta_bytes > self.bytes.0 / 2,
-            BaseRule::Every(versions) => {
-                let since = current.versions.iter().filter(|listed| listed.version > current.base).count();
-                since as u64 + 1 >= versions
-            }
+            BaseRule::Size => self.bytes.1 + delta_bytes > self.bytes.0 / 2 || since >= VERSIONS_MAX,
+            BaseRule::Every(versions) => since >= versions,
         }
     }
 

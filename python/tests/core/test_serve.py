@@ -162,7 +162,10 @@ class Writer:
         temporary.replace(self.folder / "current.json")
 
     def step(self, draw: random.Random, base: bool, keep: int = 1000) -> int:
-        changed = {draw.randrange(100, 1100): [float(draw.randrange(-800, 800)) / 8 for _ in range(self.width)] for _ in range(60)}
+        def row() -> list[float]:
+            return [draw.randrange(-800, 800) / 8 for _ in range(self.width)]
+
+        changed = {draw.randrange(100, 1100): row() for _ in range(60)}
         removed = [key for key in self.rows if key not in changed and draw.randrange(12) == 0]
         return self.write(changed, removed, base, keep)
 
@@ -353,11 +356,13 @@ def read_safetensors(path: Path) -> dict[str, Any]:
     length = int.from_bytes(data[:8], "little")
     kinds = {"U64": np.uint64, "F32": np.float32}
     header = json.loads(data[8 : 8 + length])
-    return {
-        name: np.frombuffer(data[8 + length + of["data_offsets"][0] : 8 + length + of["data_offsets"][1]], kinds[of["dtype"]]).reshape(of["shape"])
-        for name, of in header.items()
-        if name != "__metadata__"
-    }
+    arrays = {}
+    for name, of in header.items():
+        if name != "__metadata__":
+            start, end = of["data_offsets"]
+            array = np.frombuffer(data[8 + length + start : 8 + length + end], kinds[of["dtype"]])
+            arrays[name] = array.reshape(of["shape"])
+    return arrays
 
 
 @pytest.mark.skipif(BINARY is None, reason="LIBRA_BINARY names no binary")

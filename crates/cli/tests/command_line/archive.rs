@@ -78,6 +78,34 @@ fn a_job_goes_on_by_url_with_other_numbers_of_servers() {
 }
 
 #[test]
+fn steps_after_a_checkpoint_are_the_same_on_any_number_of_servers() {
+    for optimizer in ["sgd", "adam"] {
+        let place = Place::of(60);
+        let url = place.url();
+        let every = ["--checkpoints", &url, "--checkpoint-every", "0.2", "--incremental-checkpoints", "2"];
+        let job = ["--epochs", "4", "--servers", "3", "--optimizer", optimizer];
+        place.train("first", &[&every[..], &job].concat());
+        let number = place.complete(&url)[0];
+        let restore = format!("{url}@{number}");
+        // 100 steps and more: 25 in an epoch.
+        let steps = ["--epochs", "5", "--workers", "1", "--mode", "sync"];
+        let exported = |servers: &str| {
+            let state = format!("{optimizer}-{servers}");
+            let own = ["--servers", servers, "--optimizer", optimizer, "--restore-from", &restore];
+            place.train(&state, &[&steps[..], &own].concat());
+            let state = place.path(&state);
+            let newest = place.complete(&state)[0];
+            place.export(&state, newest, &format!("export-{optimizer}-{servers}"))
+        };
+        let three = exported("3");
+        assert_ne!(three, place.export(&url, number, "before"), "nothing was trained");
+        for servers in ["2", "5"] {
+            assert_eq!(three, exported(servers), "{optimizer}, {servers} servers");
+        }
+    }
+}
+
+#[test]
 fn damage_at_a_url_is_named_and_the_one_before_is_taken() {
     let place = Place::of(60);
     let url = place.url();

@@ -65,7 +65,6 @@ fn whole(value: f32) -> i8 {
     value.round_ties_even().clamp(-127.0, 127.0) as i8
 }
 
-#[expect(clippy::cast_possible_truncation, reason = "the upper half is shifted down")]
 fn bf16(value: f32) -> u16 {
     let bits = value.to_bits();
     if value.is_nan() {

@@ -123,7 +123,6 @@ pub struct ExportedFile {
 }
 
 impl Current {
-    #[expect(clippy::too_many_arguments, reason = "they are its fields")]
     pub(super) fn new(
         version: u64,
         base: u64,

@@ -79,8 +79,14 @@ impl Spool {
             }
             _ => {}
         }
-        let made = fs::DirBuilder::new().recursive(true).mode(DIRECTORY_MODE).create(&self.directory);
-        made.map_err(self.fail("cannot make", &self.directory))
+        let made = || {
+            if let Some(parent) = self.directory.parent() {
+                fs::create_dir_all(parent)?;
+            }
+            // Not one that another user has made meanwhile.
+            fs::DirBuilder::new().mode(DIRECTORY_MODE).create(&self.directory)
+        };
+        made().map_err(self.fail("cannot make", &self.directory))
     }
 
     /// Forgets all rows, and takes those of tables with rows of so many bytes.

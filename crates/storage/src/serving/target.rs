@@ -315,7 +315,8 @@ impl Claim {
                 removed = (removed.0 + 1, removed.1 + object.bytes);
             }
         }
-        self.target.objects.sweep(&self.target.root).map_err(self.target.fail(""))?;
+        let is_own = |name: &str| [CURRENT, OWNER].contains(&name) || is_directory(name);
+        self.target.objects.sweep_own(&self.target.root, is_own).map_err(self.target.fail(""))?;
         Ok(removed)
     }
 
