@@ -11,6 +11,7 @@
 //!  doctor      ──▶ facts of this machine and of a path ──▶ findings
 //!  top, job    ──▶ what a controller answers over HTTP ──▶ a screen, a summary; and commands to it
 //!  data        ──▶ files and objects    ──▶ what is in them, and data sets on disk
+//!  export      ──▶ checkpoints, as they come ──▶ bases and deltas for serving
 //!  checkpoint  ──▶ what servers have written, while they run or not ──▶ tables, verdicts, plain files
 //! ```
 //!
@@ -27,6 +28,7 @@ mod controller;
 mod data;
 mod doctor;
 mod environment;
+mod export;
 mod figures;
 mod http;
 mod job;
@@ -77,6 +79,7 @@ enum Command {
     Plan(plan::Command),
     #[command(subcommand)]
     Checkpoint(checkpoint::Command),
+    Export(export::Arguments),
     #[command(subcommand)]
     Data(data::Command),
     /// Gathers a cluster, runs one job on it and prints its report
@@ -121,6 +124,7 @@ fn main() -> ExitCode {
         Command::Profile(arguments) => profile::run(&arguments),
         Command::Plan(command) => plan::run(&command),
         Command::Checkpoint(command) => checkpoint::run(&command),
+        Command::Export(arguments) => export::run(&arguments),
         Command::Data(command) => data::run(&command),
         Command::Controller(arguments) => controller::run(&arguments),
         Command::Server(arguments) => member::run_server(&arguments),

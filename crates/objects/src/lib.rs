@@ -28,5 +28,5 @@ mod store;
 pub use environment::Environment;
 pub use fault::Fault;
 pub use object_store::multipart::PartId;
-pub use objects::{Counts, Created, Object, Objects, Upload, normal};
+pub use objects::{Counts, Created, Object, Objects, Replaced, Upload, Version, normal};
 pub use place::{BadPlace, Kind, Place};

@@ -13,6 +13,7 @@ use object_store::multipart::{MultipartStore, PartId};
 use object_store::path::Path;
 use object_store::{
     Error, GetOptions, GetRange, ObjectMeta, ObjectStore, ObjectStoreExt, PutMode, PutOptions, PutPayload,
+    PutResult, UpdateVersion,
 };
 use tokio::runtime::{Builder, Runtime};
 use tokio::time::{sleep, timeout};
@@ -49,6 +50,27 @@ pub enum Created {
     Taken,
     /// The store has no conditional put. None was there a moment before, and the object is there now.
     Unconditional,
+}
+
+/// The version of an object that was read or written, to replace no other one.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Version {
+    e_tag: Option<String>,
+    version: Option<String>,
+}
+
+/// Result of [`Objects::replace`].
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Replaced {
+    /// The object is there now.
+    Done {
+        /// Its version.
+        version: Version,
+        /// False if the store has no such condition, and none was looked at.
+        is_conditional: bool,
+    },
+    /// There is another version, which stays as it is.
+    Other,
 }
 
 /// An object that is uploaded in parts.
@@ -244,6 +266,57 @@ impl Objects {
         }
     }
 
+    /// Reads an object whole, with its version.
+    ///
+    /// # Errors
+    /// There is none, or the store refused.
+    pub fn read_with_version(&self, path: &str) -> Result<(Bytes, Version), Fault> {
+        let path = Path::from(path);
+        self.request(|| async {
+            let answer = self.store.get(&path).await?;
+            let version = Version { e_tag: answer.meta.e_tag.clone(), version: answer.meta.version.clone() };
+            Ok((answer.bytes().await?, version))
+        })
+    }
+
+    /// Writes an object if this version is there, or none if it is `None`.
+    ///
+    /// # Errors
+    /// The store refused.
+    pub fn replace(&self, path: &str, bytes: Bytes, expected: Option<&Version>) -> Result<Replaced, Fault> {
+        let at = Path::from(path);
+        let mode = match expected {
+            None => PutMode::Create,
+            Some(Version { e_tag, version }) => {
+                PutMode::Update(UpdateVersion { e_tag: e_tag.clone(), version: version.clone() })
+            }
+        };
+        let done = |put: PutResult, is_conditional| {
+            let version = Version { e_tag: put.e_tag, version: put.version };
+            Ok(Replaced::Done { version, is_conditional })
+        };
+        let put = |options: PutOptions| self.store.put_opts(&at, PutPayload::from(bytes.clone()), options);
+        match self.attempt(|| put(PutOptions::from(mode.clone()))) {
+            Ok(result) => done(result, true),
+            // It may be of the attempt before, whose answer was lost.
+            Err((
+                Error::AlreadyExists { .. } | Error::Precondition { .. } | Error::NotFound { .. },
+                retries,
+            )) => match self.read_with_version(path) {
+                Ok((there, version)) if retries > 0 && there == bytes => {
+                    Ok(Replaced::Done { version, is_conditional: true })
+                }
+                Ok(_) | Err(Fault::Missing) => Ok(Replaced::Other),
+                Err(fault) => Err(fault),
+            },
+            Err((error, _)) if is_unknown(&error) => {
+                let result = self.request(|| put(PutOptions::default()))?;
+                done(result, false)
+            }
+            Err((error, retries)) => Err(Fault::of(&error, retries, &self.region)),
+        }
+    }
+
     /// Removes an object, if it is there.
     ///
     /// # Errors
@@ -267,6 +340,19 @@ impl Objects {
         }
         let directory = std::path::Path::new("/").join(directory);
         sweep(&directory).map(drop).map_err(|source| Fault::Io { doing: "removing what was left", source })
+    }
+
+    /// As [`sweep`](Self::sweep), but only in directories, and of files, directly there whose names are own ones: others are of
+    /// somebody else. Such a directory is removed if it is empty.
+    ///
+    /// # Errors
+    /// The disk refused.
+    pub fn sweep_own(&self, directory: &str, is_own: impl Fn(&str) -> bool) -> Result<(), Fault> {
+        if !self.are_files {
+            return Ok(());
+        }
+        let directory = std::path::Path::new("/").join(directory);
+        sweep_own(&directory, is_own).map_err(|source| Fault::Io { doing: "removing what was left", source })
     }
 
     /// Begins an object that is uploaded in parts; `None` if the store takes none.
@@ -352,7 +438,33 @@ impl Objects {
     }
 }
 
-/// Removes files that were not finished, and returns whether nothing is left. The store names them `FILE#1`.
+fn sweep_own(directory: &std::path::Path, is_own: impl Fn(&str) -> bool) -> io::Result<()> {
+    let entries = match std::fs::read_dir(directory) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+        entries => entries?,
+    };
+    for entry in entries {
+        let entry = entry?;
+        let name = entry.file_name();
+        let Some(name) = name.to_str() else { continue };
+        if entry.file_type()?.is_dir() {
+            if is_own(name) && sweep(&entry.path())? {
+                std::fs::remove_dir(entry.path())?;
+            }
+        } else if staged(name).is_some_and(&is_own) {
+            std::fs::remove_file(entry.path())?;
+        }
+    }
+    Ok(())
+}
+
+/// The name of the file that was not finished under this name: the store names it `FILE#1`.
+fn staged(name: &str) -> Option<&str> {
+    let (file, number) = name.rsplit_once('#')?;
+    number.parse::<u32>().is_ok().then_some(file)
+}
+
+/// Removes files that were not finished, and returns whether nothing is left.
 fn sweep(directory: &std::path::Path) -> io::Result<bool> {
     let entries = match std::fs::read_dir(directory) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(false),
@@ -362,14 +474,13 @@ fn sweep(directory: &std::path::Path) -> io::Result<bool> {
     for entry in entries {
         let entry = entry?;
         let name = entry.file_name();
-        let staged = name.to_str().and_then(|name| name.rsplit_once('#'));
         if entry.file_type()?.is_dir() {
             if sweep(&entry.path())? {
                 std::fs::remove_dir(entry.path())?;
             } else {
                 is_empty = false;
             }
-        } else if staged.is_some_and(|(_, number)| number.parse::<u32>().is_ok()) {
+        } else if name.to_str().and_then(staged).is_some() {
             std::fs::remove_file(entry.path())?;
         } else {
             is_empty = false;

@@ -391,7 +391,7 @@ impl<D: Disk + Clone> Checkpoints<D> {
     }
 
     /// The manifest of a checkpoint, and its checksum.
-    fn manifest(&self, number: u64) -> Result<(Manifest, u32), CheckpointError> {
+    pub(crate) fn manifest(&self, number: u64) -> Result<(Manifest, u32), CheckpointError> {
         let bytes = self.manifest_bytes(number)?;
         let file = format!("{}/{}", directory_name(number), manifest::NAME);
         let damaged = |fault| CheckpointError::Damaged { file: file.clone(), fault };

@@ -90,6 +90,7 @@
 pub mod archive;
 pub mod checkpoint;
 pub mod disk;
+pub mod serving;
 pub mod wal;
 
 mod create;

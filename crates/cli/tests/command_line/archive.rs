@@ -78,6 +78,34 @@ fn a_job_goes_on_by_url_with_other_numbers_of_servers() {
 }
 
 #[test]
+fn steps_after_a_checkpoint_are_the_same_on_any_number_of_servers() {
+    for optimizer in ["sgd", "adam"] {
+        let place = Place::of(60);
+        let url = place.url();
+        let every = ["--checkpoints", &url, "--checkpoint-every", "0.2", "--incremental-checkpoints", "2"];
+        let job = ["--epochs", "4", "--servers", "3", "--optimizer", optimizer];
+        place.train("first", &[&every[..], &job].concat());
+        let number = place.complete(&url)[0];
+        let restore = format!("{url}@{number}");
+        // 100 steps and more: 25 in an epoch.
+        let steps = ["--epochs", "5", "--workers", "1", "--mode", "sync"];
+        let exported = |servers: &str| {
+            let state = format!("{optimizer}-{servers}");
+            let own = ["--servers", servers, "--optimizer", optimizer, "--restore-from", &restore];
+            place.train(&state, &[&steps[..], &own].concat());
+            let state = place.path(&state);
+            let newest = place.complete(&state)[0];
+            place.export(&state, newest, &format!("export-{optimizer}-{servers}"))
+        };
+        let three = exported("3");
+        assert_ne!(three, place.export(&url, number, "before"), "nothing was trained");
+        for servers in ["2", "5"] {
+            assert_eq!(three, exported(servers), "{optimizer}, {servers} servers");
+        }
+    }
+}
+
+#[test]
 fn damage_at_a_url_is_named_and_the_one_before_is_taken() {
     let place = Place::of(60);
     let url = place.url();
@@ -181,7 +209,7 @@ fn a_place_that_is_gone_for_a_time_does_not_end_the_job() {
 }
 
 /// A server of S3 for tests.
-struct Moto {
+pub(crate) struct Moto {
     process: Child,
     port: u16,
 }
@@ -195,7 +223,7 @@ impl Drop for Moto {
 
 impl Moto {
     /// `None` if the machine has none.
-    fn start() -> Option<Self> {
+    pub(crate) fn start() -> Option<Self> {
         let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
         let mut command = Command::new("moto_server");
         command.args(["-H", "127.0.0.1", "-p", &port.to_string()]);
@@ -220,7 +248,7 @@ impl Moto {
         Some(moto)
     }
 
-    fn run(&self, arguments: &[&str]) -> (bool, String) {
+    pub(crate) fn run(&self, arguments: &[&str]) -> (bool, String) {
         let mut command = libra(arguments);
         command
             .env("AWS_ENDPOINT", format!("http://127.0.0.1:{}", self.port))

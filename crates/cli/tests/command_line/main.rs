@@ -25,6 +25,7 @@ mod security;
 #[allow(dead_code, reason = "some of it is only for the tests of the crate")]
 #[path = "../../../data/tests/sets/server.rs"]
 mod server;
+mod serving;
 mod shards;
 mod slowness;
 mod watching;

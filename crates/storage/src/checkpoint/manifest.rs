@@ -129,6 +129,16 @@ impl Manifest {
         self.files.iter().map(rows).sum()
     }
 
+    /// Number of rows of the table at this position.
+    #[must_use]
+    pub fn rows_of(&self, position: usize) -> u64 {
+        let rows = |file: &FileInfo| match file.content {
+            Content::Rows { table, rows } if table == position => rows,
+            _ => 0,
+        };
+        self.files.iter().map(rows).sum()
+    }
+
     /// Bytes of all its files but the manifest.
     #[must_use]
     pub fn bytes(&self) -> u64 {

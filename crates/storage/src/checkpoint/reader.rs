@@ -83,8 +83,15 @@ impl<D: Disk + Clone> Checkpoint<D> {
     /// ones, makes the rows that were written.
     #[must_use]
     pub fn blocks(&self, rows_max: usize) -> Blocks<'_, D> {
+        self.blocks_above(0, rows_max)
+    }
+
+    /// The same of the checkpoints with numbers above this one: what has changed since, if it is one of those that this builds on.
+    #[must_use]
+    pub fn blocks_above(&self, number: u64, rows_max: usize) -> Blocks<'_, D> {
         let mut parts = Vec::new();
-        for manifest in &self.manifests {
+        let is_above = |manifest: &&Manifest| number == 0 || manifest.description.number > number;
+        for manifest in self.manifests.iter().filter(is_above) {
             let of = |removed: bool| {
                 manifest.files.iter().filter(move |file| match file.content {
                     Content::Rows { .. } => !removed,

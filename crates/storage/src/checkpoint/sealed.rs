@@ -19,6 +19,15 @@ pub(crate) fn unseal<T: DeserializeOwned>(
     what: &'static str,
     version: u64,
 ) -> Result<(T, u32), ParseError> {
+    unseal_with(bytes, what, ("version", version))
+}
+
+/// The same, with the version in another field.
+pub(crate) fn unseal_with<T: DeserializeOwned>(
+    bytes: &[u8],
+    what: &'static str,
+    (name, version): (&str, u64),
+) -> Result<(T, u32), ParseError> {
     let (first, rest) = bytes.split_at(bytes.len().min(first_line(0).len()));
     let expected = checksum_of(first).ok_or(Fault::Header { expected: what })?;
     let rest = rest.strip_suffix(b"\n").ok_or(Fault::Header { expected: what })?;
@@ -35,10 +44,10 @@ pub(crate) fn unseal<T: DeserializeOwned>(
     };
     let value: serde_json::Value = serde_json::from_slice(&object).map_err(json)?;
     // Before all else: another version may have other fields.
-    match value.get("version").and_then(serde_json::Value::as_u64) {
+    match value.get(name).and_then(serde_json::Value::as_u64) {
         Some(found) if found == version => {}
         Some(found) => return Err(ParseError::Version(found)),
-        None => return Err(field("version", "not a number", "a number").into()),
+        None => return Err(field(name, "not a number", "a number").into()),
     }
     Ok((serde_json::from_slice(&object).map_err(json)?, expected))
 }

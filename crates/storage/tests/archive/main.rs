@@ -20,6 +20,7 @@ use self::faulty::{Faulty, Kill, Lack};
 
 mod faulty;
 mod kills;
+mod serving;
 
 const SHARDS: u16 = 2;
 const NEWEST: u64 = 5;
