@@ -78,7 +78,7 @@ fn a_job_goes_on_by_url_with_other_numbers_of_servers() {
 }
 
 #[test]
-fn steps_after_a_checkpoint_are_the_same_on_any_number_of_servers() {
+fn steps_after_a_checkpoint_are_equal_on_any_servers() {
     for optimizer in ["sgd:lr=0.05", "adam"] {
         let place = Place::of(60);
         let url = place.url();
