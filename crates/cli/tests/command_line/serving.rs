@@ -184,7 +184,7 @@ fn exports_that_cannot_be_are_refused() {
     let none = place.path("none");
     assert_refused(&["export", "--from", &none, "--to", &to], 1, &["cannot read the directory"]);
     let absent = format!("{state}@77");
-    assert_refused(&["export", "--from", &absent, "--to", &to], 1, &["has no checkpoint 77; there is: "]);
+    assert_refused(&["export", "--from", &absent, "--to", &to], 1, &["has no checkpoint 77; there "]);
     assert_refused(&["export", "--follow", "--from", &absent, "--to", &to], 1, &["leave out the number"]);
     assert_refused(&["export", "--follow", "--from", "s3://b/x?y=geheim", "--to", &to], 1, &["--from"]);
     assert!(run(&["export", "--from", &state, "--to", &to, "--format", "bf16"]).status.success());
