@@ -19,6 +19,8 @@ const SHORT_MINUTES: u32 = 3;
 const EPOCHS: &str = "48";
 /// More than a job gets done in all of its time.
 const MANY_EPOCHS: &str = "2000";
+/// States of a job that is not over.
+const BUSY: &[&str] = &["PENDING", "RUNNING", "COMPLETING", "REQUEUED"];
 const STEP_MAX: Duration = Duration::from_secs(40);
 const JOB_MAX: Duration = Duration::from_secs(240);
 const LOOK_EVERY: Duration = Duration::from_millis(500);
@@ -45,7 +47,15 @@ fn wait(
 
 /// Waits until Slurm takes the job for done, and reads its report.
 fn finish(cluster: &Cluster, job: &str) -> Result<Report> {
-    let is_over = || Ok(!["PENDING", "RUNNING", "COMPLETING"].contains(&&*cluster.field(job, "JobState")?));
+    let is_over = || {
+        let is_busy = || Ok::<_, anyhow::Error>(BUSY.contains(&&*cluster.field(job, "JobState")?));
+        if is_busy()? {
+            return Ok(false);
+        }
+        // One that goes back into the queue is for a moment in a state of those that are over.
+        std::thread::sleep(4 * LOOK_EVERY);
+        Ok(!is_busy()?)
+    };
     wait(cluster, job, JOB_MAX, "the job does not end", is_over)?;
     let (state, code) = (cluster.field(job, "JobState")?, cluster.field(job, "ExitCode")?);
     ensure!((&*state, &*code) == ("COMPLETED", "0:0"), "{state} {code}\n{}", cluster.output(job));
@@ -128,6 +138,9 @@ pub(super) fn ends_in_order(cluster: &mut Cluster) -> Result<Finding> {
     wait(cluster, &job, JOB_MAX, "the job is not put back into the queue", || {
         Ok(cluster.field(&job, "Restarts")? == "1")
     })?;
+    // The next run may take the time that it needs, or gets another SIGTERM where Slurm does not change it.
+    let (id, limit) = (format!("JobId={job}"), format!("TimeLimit={MINUTES}"));
+    drop(cluster.ask("scontrol", &["update", &id, &limit]));
     let seconds = begun.elapsed().as_secs_f64();
     let output = cluster.output(&job);
     let ends: Vec<_> = output.lines().filter_map(|line| line.split_once(": exit code ")).collect();
