@@ -3,7 +3,8 @@
     ray start --head
     python examples/python/dlrm_ray.py --rows 100000
 
-Options behind those below are those of dlrm.py.
+Options behind those below are those of dlrm.py. Servers keep a log in a directory that all nodes reach, so nodes of theirs may be lost; a
+switch gets the hot rows of a plan (LIBRA_PLAN), which a run of dlrm.py alone writes (LIBRA_PROFILE).
 """
 
 from __future__ import annotations
@@ -35,18 +36,24 @@ def loop(config: dict[str, Any]) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--servers", type=int, default=2)
+    parser.add_argument("--switches", type=int, default=0)
     parser.add_argument("--workers", type=int, default=2)
-    parser.add_argument("--storage", default="~/ray_results", help="directory of results that all nodes reach")
+    parser.add_argument("--storage", default="~/ray_results", help="directory of results and logs that all nodes reach")
     arguments, options = parser.parse_known_args()
-    with libra_ps.ray.cluster(servers=arguments.servers, workers=arguments.workers) as cluster:
+    storage = os.path.abspath(os.path.expanduser(arguments.storage))
+    os.makedirs(storage, exist_ok=True)
+    job = os.path.join(storage, "job.toml")
+    with open(job, "w", encoding="utf-8") as file:
+        file.write(f'log = true\n[server]\nstate-dir = "{storage}/{{job}}/{{member}}"\n')
+    sizes = {name: getattr(arguments, name) for name in ("servers", "switches", "workers")}
+    with libra_ps.ray.cluster(job, **sizes) as cluster:
+        print(f"libra top --http {cluster.status()['http'].removeprefix('http://')}", file=sys.stderr, flush=True)
+        plan = {name: os.path.abspath(os.environ[name]) for name in ("LIBRA_PLAN",) if name in os.environ}
         TorchTrainer(
             loop,
             train_loop_config={"examples": HERE, "options": options},
             scaling_config=ScalingConfig(num_workers=arguments.workers),
-            run_config=RunConfig(
-                storage_path=os.path.abspath(os.path.expanduser(arguments.storage)),
-                worker_runtime_env={"env_vars": cluster.environment},
-            ),
+            run_config=RunConfig(storage_path=storage, worker_runtime_env={"env_vars": {**cluster.environment, **plan}}),
         ).fit()
 
 

@@ -18,6 +18,8 @@ from typing import Any
 from .errors import JobFailed
 
 ROLES = ("server", "switch", "worker")
+#: Members of a job that does not say.
+SIZES = {"servers": 2, "switches": 1, "workers": 2}
 #: Options that a launcher sets.
 RESERVED = {
     "controller": ("listen", "http", "tables", "config"),
@@ -91,12 +93,20 @@ class JobFile:
         found: Mapping[str, Any] = self._all.get(role, {})
         return found
 
-    def size(self, name: str, default: int) -> int:
-        """Returns the number of members of a kind."""
-        value = self._all.get(name, default)
-        if not isinstance(value, int):
-            raise self._complaint("controller", name, f"{name} = {value!r} must be a number, and cannot change while the job runs")
-        return value
+    def size(self, name: str) -> tuple[int, int]:
+        """Returns the numbers of members of a kind with which the job begins, and that it may have."""
+        try:
+            return size(name, self._all.get(name, SIZES[name]))
+        except JobFailed as error:
+            raise self._complaint("controller", name, str(error)) from None
+
+    def of_run(self, run: str, *, resumes: bool) -> dict[str, str]:
+        """Returns the lines of each role for a run, whose name `{job}` stands for."""
+        named = self.options("server").get("state-dir")
+        if resumes and named is not None and "{job}" not in named:
+            fault = "a job that resumes needs new directories: {job} stands for the name of the run, as in /var/lib/libra/{job}/{member}"
+            raise self._complaint("server", "state-dir", fault)
+        return {role: self.section(role).replace("{job}", run) for role in ("controller", *ROLES)}
 
     def section(self, role: str) -> str:
         """Returns the lines of a role, as the text of a file of its own."""
@@ -126,6 +136,16 @@ class JobFile:
         wanted = re.compile(rf'\s*"?{re.escape(name)}\b')
         found = [f", line {number}" for number, line in self._lines(role) if wanted.match(line)]
         return JobFailed(f"{self.path}{found[0] if found else ''}: {text}")
+
+
+def size(name: str, value: object) -> tuple[int, int]:
+    """Returns the least and the greatest number of members that are meant by 4, "4" or, for workers, "2..4"."""
+    is_plain = isinstance(value, int | str) and not isinstance(value, bool)
+    found = re.fullmatch(r"(\d+)(?:\.\.(\d+))?", str(value)) if is_plain else None
+    if found is None or (found[2] is not None and name != "workers") or int(found[1]) > int(found[2] or found[1]):
+        like = "a number, or MIN..MAX" if name == "workers" else "a number, which is fixed when a job begins"
+        raise JobFailed(f"{name} = {value!r} must be {like}")
+    return int(found[1]), int(found[2] or found[1])
 
 
 def _toml() -> Any:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import importlib
 import os
 import signal
@@ -20,7 +19,6 @@ from typing import Any
 from . import __version__
 from .errors import JobFailed
 
-PR_SET_PDEATHSIG = 1
 #: Exit code of a process that asks to be started again.
 AGAIN = 75
 #: Seconds before a process that has ended is started again, at first.
@@ -73,7 +71,6 @@ class Process:
         #: Guards the start of a process, which a signal that comes before it prevents.
         self._lock = threading.Lock()
         self._is_asked_to_end = False
-        self._libc = ctypes.CDLL(None)
 
     def __repr__(self) -> str:
         return self._name
@@ -110,7 +107,8 @@ class Process:
         with tempfile.TemporaryDirectory(prefix="libra-") as folder:
             config = Path(folder, "job.toml")
             config.write_text(command.config.replace("{member}", self._name), encoding="utf-8")
-            program = [_binary(command.binary), command.role, "--config", str(config), *command.arguments]
+            # Its input ends with this actor, however that ends.
+            program = [_binary(command.binary), command.role, "--exit-with-parent", "--config", str(config), *command.arguments]
             environment = {**os.environ, "LIBRA_HTTP": f"{self._ip}:0", **command.environment}
             try:
                 if command.ports and command.role in ("server", "switch"):
@@ -118,30 +116,27 @@ class Process:
                 with self._lock:
                     if self._is_asked_to_end:
                         return Ended(AGAIN, "it was asked to end before it began", self._ip)
-                    # The thread that starts the process waits for its end, so it is the parent for as long.
+                    # Nothing runs in the child before the program: locks of threads of Ray may be held there for ever.
                     running = self._running = subprocess.Popen(
                         program,
-                        stdin=subprocess.DEVNULL,
+                        stdin=subprocess.PIPE,
                         stderr=subprocess.PIPE,
                         env=environment,
                         cwd=command.cwd,
-                        preexec_fn=self._end_with_parent,
                     )
             except (OSError, JobFailed) as error:
                 return Ended(1, str(error), self._ip)
             last = b""
-            assert running.stderr is not None
-            for line in running.stderr:
-                sys.stderr.buffer.write(line)
-                sys.stderr.flush()
-                last = line.strip() or last
-            code = running.wait()
+            assert running.stdin is not None and running.stderr is not None
+            with running.stdin:
+                for line in running.stderr:
+                    sys.stderr.buffer.write(line)
+                    sys.stderr.flush()
+                    last = line.strip() or last
+                code = running.wait()
         ended = f"exit code {code}" if code >= 0 else signal.Signals(-code).name
         told = last.decode(errors="replace").replace(f"{config}: ", "").removeprefix("libra: ") if code > 0 else ""
         return Ended(code, f"{told} ({ended})" if told else ended, self._ip)
-
-    def _end_with_parent(self) -> None:
-        self._libc.prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
 
     def terminate(self) -> None:
         """Asks the process to end in order."""
@@ -165,7 +160,8 @@ class Member:
 
     role: str
     index: int
-    #: Its bundle in the placement group. None for the controller, and for one that has left a node that Ray drains.
+    #: Its bundle in the placement group. None for the controller, for workers beyond the least number, and for one that has left a node that
+    #: Ray drains.
     bundle: int | None = None
     #: It runs, is away until it is started again, or is done.
     state: str = "waiting"
@@ -179,6 +175,8 @@ class Member:
     about: About | None = None
     last: Ended | None = None
     began: float = 0.0
+    #: Time at which the next line says that it waits for a node.
+    tell_at: float = 0.0
     delay: float = BACKOFF
 
     @property

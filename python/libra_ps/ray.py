@@ -1,6 +1,6 @@
 """Jobs on a Ray cluster: a member of the cluster of Libra is a process of the binary `libra`, run by an actor.
 
-    python -m libra_ps.ray run job.toml --servers 2 --switches 1 --workers 2
+    python -m libra_ps.ray run job.toml --servers 2 --switches 1 --workers 2..8
 
 Ray is imported when a job is started.
 """
@@ -12,7 +12,9 @@ import contextlib
 import dataclasses
 import importlib
 import json
+import math
 import os
+import secrets
 import shutil
 import signal
 import sys
@@ -25,12 +27,11 @@ from pathlib import Path
 from typing import Any
 
 from .errors import JobFailed, NotSupported
-from .jobfile import ROLES, JobFile
+from .jobfile import ROLES, SIZES, JobFile, size
 from .process import BACKOFF, About, Command, Ended, Member, Process, new_token
 
 #: Exit codes after which a process is not started again: its job is done, it would fail again, or a person has ended it.
 FINAL = (0, 1, 2, 130)
-SIZES = {"servers": 2, "switches": 1, "workers": 2}
 #: Seconds between two looks at processes, nodes and the controller.
 LOOK_EVERY = 0.2
 #: Seconds between two lines about resources that are missing.
@@ -44,15 +45,14 @@ MARGIN = 5.0
 class Job:
     """A job on a Ray cluster. A thread of the driver looks after its members."""
 
-    def __init__(self, file: JobFile, tables: str, **sizes: int | None) -> None:
+    def __init__(self, file: JobFile, tables: str, resume: str | None = None, **sizes: int | str | None) -> None:
         self._ray = _ray()
         self._file, self._settings = file, file.settings
         options = file.options("controller")
-        self._sizes = {
-            name: given if (given := sizes.get(name)) is not None else file.size(name, default)
-            for name, default in SIZES.items()
-        }
-        self._sections = {role: file.section(role) for role in ("controller", *ROLES)}
+        self._sizes = {name: file.size(name) if sizes.get(name) is None else size(name, sizes[name]) for name in SIZES}
+        self._resume = [] if resume is None else [f"--resume={resume}"]
+        run = f"{time.strftime('%Y%m%d-%H%M%S')}-{secrets.token_hex(2)}"
+        self._sections = file.of_run(run, resumes=resume is not None or "resume" in options)
         self._folder = tempfile.mkdtemp(prefix="libra-job-")
         self._json = Path(options.get("json") or Path(self._folder, "report.json"))
         self._report: dict[str, Any] | None = None
@@ -63,11 +63,13 @@ class Job:
         self._over = threading.Event()
         self._failure: str | None = None
         self._group: Any = None
-        counts = {"server": self._sizes["servers"], "switch": self._sizes["switches"]}
+        counts = {"server": self._sizes["servers"][0], "switch": self._sizes["switches"][0]}
         counts["switch"] += self._settings.standby if counts["switch"] else 0
-        counts["worker"] = self._sizes["workers"] if tables == "model" else 0
+        counts["worker"], most = self._sizes["workers"] if tables == "model" else (0, 0)
         kinds = [(role, index) for role in ROLES for index in range(counts[role])]
         self._members = [Member(role, index, bundle) for bundle, (role, index) in enumerate(kinds)]
+        # Workers beyond the least number come when there is room, and the job does not wait for them.
+        self._members += [Member("worker", index) for index in range(counts["worker"], most)]
         self._controller = Member("controller", 0)
         #: Environment of programs that are workers of this cluster.
         self.environment: dict[str, str] = {}
@@ -97,13 +99,15 @@ class Job:
         self.environment = {"LIBRA_CONTROLLER": f"{about.ip}:{port}"}
         if not {"insecure", "token-file", "tls-ca"} & set(self._file.options("controller")):
             self.environment["LIBRA_TOKEN"] = os.environ.get("LIBRA_TOKEN") or new_token(self._settings.binary)
-        sizes = [f"--{name}={count}" for name, count in self._sizes.items()]
-        self._of_controller = (f"--listen={about.ip}:{port}", f"--http={about.ip}:{http}", f"--tables={self._tables}", *sizes)
+        sizes = [f"--{name}={least if least == most else f'{least}..{most}'}" for name, (least, most) in self._sizes.items()]
+        places = (f"--listen={about.ip}:{port}", f"--http={about.ip}:{http}")
+        self._of_controller = (*places, f"--tables={self._tables}", *sizes, *self._resume)
         self._run(controller)
 
     def _place(self) -> None:
         """Waits for the resources of all members, and enters their actors."""
-        bundles = [dict(getattr(self._settings, member.role)) for member in self._members]
+        placed = [member for member in self._members if member.bundle is not None]
+        bundles = [dict(getattr(self._settings, member.role)) for member in placed]
         placement = importlib.import_module("ray.util.placement_group")
         self._group = placement.placement_group(bundles, strategy=self._settings.strategy)
         deadline = time.monotonic() + self._settings.timeout
@@ -118,7 +122,7 @@ class Job:
                 tell = now + TELL_EVERY
         for member in self._members:
             self._enter(member)
-        for member in self._members:
+        for member in placed:
             self._wait_for_actor(member)
 
     def _lacking(self, bundles: list[dict[str, float]]) -> str:
@@ -198,6 +202,7 @@ class Job:
             self._controller.about.versions if self._controller.about is not None else "",
         )
         member.state, member.starts, member.began = "running", member.starts + 1, time.monotonic()
+        member.tell_at = member.began + TELL_EVERY
         member.pending = member.actor.run.remote(command)
 
     def _supervise(self) -> None:
@@ -218,14 +223,16 @@ class Job:
         if member.about is None and (about := self._answer(member, member.placed)) is not None:
             member.about = about if isinstance(about, About) else None
         if member.state == "away" and member.wanted and time.monotonic() >= member.began + member.delay:
-            if member.actor is not None and member.about is not None and member.about.node in draining:
-                self._ray.kill(member.actor)
-                member.actor = member.bundle = None
+            if member.about is not None and member.about.node in draining:
+                self._free(member)
+                member.bundle = None
             if member.actor is None:
                 self._enter(member)
             self._run(member)
         elif member.state == "running" and (ended := self._answer(member, member.pending)) is not None:
             member.last = ended
+            if not member.wanted and member.bundle is None:
+                self._free(member)
             if ended.code not in FINAL:
                 member.state = "away"
                 has_run = time.monotonic() > member.began + BACKOFF_MAX
@@ -238,9 +245,10 @@ class Job:
                 self._end(member.told(ended, self._file.explain(ended.reason)))
             elif member is self._controller:
                 self._end(None)
-        elif member.state == "running" and member.about is None and time.monotonic() > member.began + TELL_EVERY:
+        elif member.state == "running" and member.about is None and time.monotonic() > member.tell_at:
             _report(f"{member.name} waits for a node with {_amounts(getattr(self._settings, member.role))}")
-            member.began = time.monotonic()
+            # One that the job does not need may wait for long.
+            member.tell_at = time.monotonic() + TELL_EVERY if member.bundle is not None else math.inf
 
     def _answer(self, member: Member, reference: Any) -> Any:
         """Returns the answer of an actor if it has come. An actor that is lost has killed its process."""
@@ -252,10 +260,8 @@ class Job:
         except self._ray.exceptions.RayTaskError as error:
             return Ended(1, str(error.cause), ip)
         except self._ray.exceptions.RayError as error:
-            if member.actor is not None:
-                # One that is only out of reach must not run its process beside the next.
-                self._ray.kill(member.actor)
-                member.actor = None
+            # One that is only out of reach must not run its process beside the next.
+            self._free(member)
             return Ended(-signal.SIGKILL, f"its actor is lost ({type(error).__name__})", ip)
 
     def _leave(self, nodes: set[str]) -> None:
@@ -306,18 +312,22 @@ class Job:
         return self._report
 
     def scale(self, *, workers: int | None = None, servers: int | None = None) -> None:
-        """Lets workers leave, or come back, up to the number that the job began with."""
+        """Lets workers leave or come, up to as many as the job may have."""
         there = [member for member in self._members if member.role == "worker"]
         if servers is not None:
             raise NotSupported(f"servers = {servers}: the number of servers is fixed when a job begins")
         if workers is not None and not 1 <= workers <= len(there):
-            raise NotSupported(f"workers = {workers} must be 1 to {len(there)}, the number that the job began with")
+            raise NotSupported(f"workers = {workers} must be 1 to {len(there)}, as many as the job may have (workers = MIN..MAX)")
         with self._lock:
             for member in there[: len(there) if workers is None else workers]:
                 member.wanted = True
             leaving = there[workers:] if workers is not None else []
             for member in leaving:
                 member.wanted = False
+                if member.state == "running" and member.about is None:
+                    # It waits for a node, and has not begun.
+                    self._free(member)
+                    member.state = "away"
         self._ask(leaving, "terminate")
 
     def cancel(self) -> None:
@@ -330,7 +340,8 @@ class Job:
         self._remove()
 
     def _await(self, members: Sequence[Member]) -> None:
-        pending = [member.pending for member in members if member.state == "running" and member.actor is not None]
+        running = [member for member in members if member.state == "running" and member.about is not None]
+        pending = [member.pending for member in running if member.actor is not None]
         if pending:
             self._ray.wait(pending, num_returns=len(pending), timeout=self._settings.grace + MARGIN)
 
@@ -339,13 +350,17 @@ class Job:
         members = [*self._members, self._controller]
         self._ask(members, "kill")
         for member in members:
-            if member.actor is not None:
-                self._ray.kill(member.actor)
-                member.actor = None
+            self._free(member)
         if self._group is not None:
             self._ray.util.remove_placement_group(self._group)
             self._group = None
         shutil.rmtree(self._folder, ignore_errors=True)
+
+    def _free(self, member: Member) -> None:
+        """Ends the actor of a member, and its process."""
+        if member.actor is not None:
+            self._ray.kill(member.actor)
+            member.actor = None
 
     def _ask(self, members: Sequence[Member], method: str) -> dict[str, Any]:
         """Calls a method of all actors that run a process. Returns the answers that come in time, by the member's name."""
@@ -390,11 +405,16 @@ def run(
     *,
     servers: int | None = None,
     switches: int | None = None,
-    workers: int | None = None,
+    workers: int | str | None = None,
+    resume: str | None = None,
 ) -> Job:
-    """Starts the job of a file on the Ray cluster of this program. Numbers that are not given are those of the file."""
+    """Starts the job of a file on the Ray cluster of this program. What is not given is that of the file.
+
+    `workers="2..8"` begins with two, and has up to eight when there is room. `resume="auto"` goes on from the newest checkpoint at the
+    URL of the job, if there is one.
+    """
     _connect()
-    return Job(JobFile(path), "model", servers=servers, switches=switches, workers=workers).start()
+    return Job(JobFile(path), "model", resume, servers=servers, switches=switches, workers=workers).start()
 
 
 @contextlib.contextmanager
@@ -445,26 +465,22 @@ def _report(text: str) -> None:
     print(f"libra_ps.ray: {text}", file=sys.stderr, flush=True)
 
 
-def _number(text: str) -> int:
-    if ".." in text:
-        raise argparse.ArgumentTypeError(f"{text}: the number cannot change while the job runs")
-    return int(text)
-
-
 def main(arguments: list[str] | None = None) -> int:
     """Runs a job as the command line says."""
     parser = argparse.ArgumentParser(prog="python -m libra_ps.ray", description=__doc__.partition("\n")[0])
     command = parser.add_subparsers(dest="command", required=True).add_parser("run", help="run a job to its end")
     command.add_argument("job", metavar="JOB.toml")
     for name in SIZES:
-        command.add_argument(f"--{name}", metavar="N", type=_number)
+        command.add_argument(f"--{name}", metavar="MIN..MAX" if name == "workers" else "N")
+    command.add_argument("--resume", nargs="?", const="auto", metavar="PLACE", help="go on from a checkpoint: that of --checkpoints")
     command.add_argument("--address", help="head of the Ray cluster; RAY_ADDRESS, or the one of this machine, if not given")
     options = parser.parse_args(arguments)
     job: Job | None = None
     try:
         _connect(options.address)
         signal.signal(signal.SIGTERM, lambda *_: signal.raise_signal(signal.SIGINT))
-        job = run(options.job, servers=options.servers, switches=options.switches, workers=options.workers)
+        sizes = {name: getattr(options, name) for name in SIZES}
+        job = run(options.job, resume=options.resume, **sizes)
         job.wait()
     except JobFailed as error:
         _report(str(error))

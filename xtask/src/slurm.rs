@@ -1,7 +1,7 @@
 //! `cargo xtask slurm`: the batch script of `deploy/slurm` in a real Slurm of four daemons, which are three nodes with one address.
 //!
-//! The default job must train; members whose steps are killed, or whose node goes down, must come back; SIGTERM to the script must end
-//! all members in order, and the job must go on when Slurm starts it again.
+//! The default job must train; members whose steps are killed, or whose node goes down, must come back; SIGTERM to the script, when the
+//! time of the job is nearly over, must end all members in order, and the job must go on where it was when Slurm starts it again.
 
 mod cluster;
 mod job;
@@ -27,9 +27,9 @@ pub(crate) fn run(options: &StepOptions) -> Result<Outcome> {
         ("default job", job::trains),
         ("members, killed", job::members_return),
         ("node, down", job::node_goes_down),
-        ("job, terminated", job::ends_in_order),
-        ("job, started again", job::goes_on),
         ("job, cancelled", job::is_cancelled),
+        ("job, out of time", job::ends_in_order),
+        ("job, started again", job::goes_on),
     ];
     for (name, check) in checks {
         let found = check(&mut cluster);

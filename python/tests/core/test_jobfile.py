@@ -7,7 +7,7 @@ from pathlib import Path
 
 import libra_ps
 import pytest
-from libra_ps import ray
+from libra_ps import jobfile, ray
 from libra_ps.jobfile import JobFile
 
 TEXT = """seed = 7  # of all
@@ -61,11 +61,25 @@ def test_a_section_that_cannot_be_taken_out_is_refused(tmp_path: Path) -> None:
         file.section("controller")
 
 
-def test_sizes_are_numbers(tmp_path: Path) -> None:
+def test_sizes_are_numbers_and_ranges_of_workers(tmp_path: Path) -> None:
     file = job_file(tmp_path, 'servers = 3\nworkers = "2..4"\n')
-    assert (file.size("servers", 2), file.size("switches", 1)) == (3, 1)
-    with pytest.raises(libra_ps.JobFailed, match="job.toml, line 2: workers = '2..4' must be a number"):
-        file.size("workers", 2)
+    assert (file.size("servers"), file.size("switches"), file.size("workers")) == ((3, 3), (1, 1), (2, 4))
+    assert jobfile.size("workers", "4") == jobfile.size("workers", 4) == (4, 4)
+
+
+@pytest.mark.parametrize("given", ['"4..2"', '"2.."', "true", "2.5", "-1"])
+def test_sizes_that_are_none_are_refused_with_the_line(tmp_path: Path, given: str) -> None:
+    with pytest.raises(libra_ps.JobFailed, match="job.toml, line 2: workers = .* must be a number, or MIN..MAX"):
+        job_file(tmp_path, f"seed = 1\nworkers = {given}\n").size("workers")
+    with pytest.raises(libra_ps.JobFailed, match="job.toml, line 1: servers = '2..4' must be a number, which is fixed"):
+        job_file(tmp_path, 'servers = "2..4"\n').size("servers")
+
+
+def test_a_run_has_a_name_for_its_directories(tmp_path: Path) -> None:
+    text = 'epochs = 1\n[server]\nstate-dir = "/d/{job}/{member}"\n'
+    assert job_file(tmp_path, text).of_run("run-7", resumes=True)["server"] == 'state-dir = "/d/run-7/{member}"'
+    with pytest.raises(libra_ps.JobFailed, match="job.toml, line 3: a job that resumes needs new directories"):
+        job_file(tmp_path, text.replace("{job}/", "")).of_run("run-7", resumes=True)
 
 
 def test_a_file_that_is_not_there_is_named() -> None:
@@ -79,9 +93,3 @@ def test_ray_that_is_absent_is_an_error_that_names_the_package(tmp_path: Path, c
         ray.run(tmp_path / "job.toml")
     assert ray.main(["run", "job.toml"]) == 1
     assert "pip install libra-ps[ray]" in capfd.readouterr().err
-
-
-def test_a_number_that_changes_is_refused(capfd: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit):
-        ray.main(["run", "job.toml", "--workers", "2..4"])
-    assert "2..4: the number cannot change while the job runs" in capfd.readouterr().err

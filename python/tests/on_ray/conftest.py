@@ -58,6 +58,13 @@ class Node:
         pids = {int(pid) for pid in listed.stdout.split()} - {os.getpid()}
         return {pid for pid in pids if program in _program(pid)}
 
+    def title(self, pid: int) -> str:
+        """Returns the name that a process shows."""
+        try:
+            return Path(f"/proc/{pid}/cmdline").read_text(errors="replace").replace("\0", " ").strip()
+        except OSError:
+            return ""
+
     def kill(self, program: str = "") -> None:
         for pid in self.pids(program):
             try:

@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
+import time
+import urllib.request
+from collections.abc import Callable
 from pathlib import Path
 
 import libra_ps.ray
 import pytest
 import ray
-from conftest import Nodes
+from conftest import Node, Nodes
 
 EXAMPLES = Path(__file__).parents[3] / "examples/python"
+PREPARE = Path(__file__).parents[3] / "deploy/ray/prepare.py"
 
 
 @ray.remote(num_cpus=1)
@@ -52,14 +57,85 @@ def test_an_error_of_a_worker_ends_the_cluster(nodes: Nodes) -> None:
     assert not nodes.processes()
 
 
-def test_ray_train_runs_dlrm(nodes: Nodes, tmp_path: Path) -> None:
+def run(*command: str, **environment: str) -> str:
+    """Runs a program to its end; returns what it prints."""
+    done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False, env={**os.environ, **environment})
+    assert done.returncode == 0, done.stderr[-3000:]
+    return done.stdout + done.stderr
+
+
+def auc(printed: str) -> float:
+    line = next(line for line in printed.splitlines() if '"auc"' in line)
+    summary = json.loads(line[line.index("{") :])
+    assert (summary["workers"], summary["mode"]) == (2, "sync")
+    assert summary["auc"] > summary["auc_before"] + 0.1, summary
+    return float(summary["auc"])
+
+
+def bystander(nodes: Nodes) -> Node | None:
+    """A node with members of the cluster, but without the driver and processes of Ray Train."""
+    for node in nodes.all[1:]:
+        if node.pids("libra") and not any("Train" in node.title(pid) for pid in node.pids()):
+            return node
+    return None
+
+
+def switch_packets(address: str) -> int:
+    with urllib.request.urlopen(f"http://{address}/status", timeout=5) as answer:
+        members = json.load(answer)["members"]
+    return sum(shown["counts"]["switch"]["packets"] for shown in members if shown["kind"] == "switch" and shown["counts"])
+
+
+def test_dlrm_loses_a_node_and_is_as_good_as_by_hand(nodes: Nodes, tmp_path: Path) -> None:
+    """The same program alone, under torchrun and in Ray Train. There a raylet is killed, under a server or the switch."""
     pytest.importorskip("torch")
     pytest.importorskip("ray.train.torch", exc_type=ImportError)
-    program = [sys.executable, str(EXAMPLES / "dlrm_ray.py"), f"--storage={tmp_path}", "--rows=60000", "--json"]
-    done = subprocess.run(program, capture_output=True, text=True, timeout=300, check=False)
-    assert done.returncode == 0, done.stderr[-3000:]
-    line = next(line for line in (done.stdout + done.stderr).splitlines() if '"auc"' in line)
-    summary = json.loads(line[line.index("{") :])
-    assert summary["workers"] == 2
-    assert summary["auc"] > summary["auc_before"] + 0.1, summary
+    options, plan = ["--rows=60000", "--json"], str(tmp_path / "plan.toml")
+    dlrm = str(EXAMPLES / "dlrm.py")
+    run(sys.executable, dlrm, *options, LIBRA_PROFILE=plan)
+    options.append("--mode=sync")
+    by_hand = auc(run(sys.executable, "-m", "torch.distributed.run", "--nproc-per-node=2", dlrm, *options))
+
+    program = [sys.executable, str(EXAMPLES / "dlrm_ray.py"), f"--storage={tmp_path}", "--switches=1", *options]
+    log, lost = tmp_path / "log", None
+    with log.open("wb") as file:
+        driver = subprocess.Popen(program, stdout=file, stderr=file, env={**os.environ, "LIBRA_PLAN": plan})
+    try:
+        until(lambda: "libra top --http " in log.read_text(), driver, log)
+        address = log.read_text().partition("libra top --http ")[2].split()[0]
+        until(lambda: switch_packets(address) > 1000, driver, log)
+        lost = bystander(nodes)
+        assert lost is not None, [[node.title(pid) for pid in node.pids()] for node in nodes.all]
+        lost.kill("raylet")
+        assert driver.wait(200) == 0, log.read_text()[-3000:]
+        printed = log.read_text()
+        assert "it is started again" in printed
+        found = auc(printed)
+        print(f"AUC by hand {by_hand:.4f}, in Ray {found:.4f}")
+        assert abs(found - by_hand) <= 0.002
+    finally:
+        driver.kill()
+        driver.wait()
+        if lost is not None:
+            lost.kill()
+            lost.start()
+            nodes.wait_for(len(nodes.all))
     assert not nodes.processes()
+
+
+def until(holds: Callable[[], bool], driver: subprocess.Popen[bytes], log: Path) -> None:
+    deadline = time.monotonic() + 120
+    while not holds():
+        assert driver.poll() is None and time.monotonic() < deadline, log.read_text()[-3000:]
+        time.sleep(0.2)
+
+
+def test_raw_logs_become_shuffled_data(nodes: Nodes, tmp_path: Path) -> None:
+    libra, data = os.environ["LIBRA_BINARY"], tmp_path / "data"
+    run(libra, "data", "make", "--rows=20000", "--format=gzip", "--files=2", f"--to={tmp_path}/logs")
+    prepare = (sys.executable, str(PREPARE), f"{tmp_path}/logs/*.gz", f"--to={data}")
+    run(*prepare)
+    run(libra, "data", "check", str(data), f"--json={tmp_path}/check.json")
+    assert json.loads((tmp_path / "check.json").read_text())["rows"] == 20_000
+    again = subprocess.run(prepare, capture_output=True, text=True, timeout=120, check=False)
+    assert again.returncode == 1 and f"{data} is there already: name a new place with --to" in again.stderr

@@ -51,6 +51,8 @@ pub(super) struct Cluster {
     _munged: Running,
     /// Job that several checks look at.
     pub(super) job: Option<String>,
+    /// Samples that a job trains in an epoch.
+    pub(super) epoch_samples: f64,
 }
 
 impl Cluster {
@@ -73,7 +75,16 @@ impl Cluster {
             nodes.insert(*node, slurmd(folder, node)?);
         }
         let folder = folder.to_owned();
-        Ok(Self { folder, libra, script, nodes, _slurmctld: slurmctld, _munged: munged, job: None })
+        Ok(Self {
+            folder,
+            libra,
+            script,
+            nodes,
+            _slurmctld: slurmctld,
+            _munged: munged,
+            job: None,
+            epoch_samples: 0.0,
+        })
     }
 
     /// The directory with all its files.
@@ -106,9 +117,10 @@ impl Cluster {
         }
     }
 
-    /// Submits a job with these variables, and returns its number.
-    pub(super) fn submit(&self, variables: &[(&str, &str)]) -> Result<String> {
-        let mut command = self.client("sbatch", &["--parsable", "--time=10", "--output=%j.out"]);
+    /// Submits a job for so many minutes with these variables, and returns its number.
+    pub(super) fn submit(&self, minutes: u32, variables: &[(&str, &str)]) -> Result<String> {
+        let time = format!("--time={minutes}");
+        let mut command = self.client("sbatch", &["--parsable", &time, "--output=%j.out"]);
         command.current_dir(self.folder.join("jobs")).arg(&self.script);
         command.env("LIBRA_PROGRAM", &self.libra).env("LIBRA_SHARDS_PER_SERVER", "1");
         command.envs(variables.iter().copied());
