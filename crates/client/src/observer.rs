@@ -62,6 +62,10 @@ impl<W: PushObserver> Parameters for Observed<'_, W> {
         self.parameters.next_chunk(chunks, last)
     }
 
+    fn expected_chunk(&self, chunks: u32, last: Option<u32>) -> Option<u32> {
+        self.parameters.expected_chunk(chunks, last)
+    }
+
     fn finish_chunk(&mut self, chunk: u32, account: String) -> Result<(), ClientError> {
         self.parameters.finish_chunk(chunk, account)
     }

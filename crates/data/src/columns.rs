@@ -86,20 +86,45 @@ impl Columns {
 
     /// Appends rows of others of the same shape, column by column.
     pub(crate) fn push_rows(&mut self, from: &Self, rows: &[u32]) {
-        fn pick<T: Copy>(into: &mut Vec<T>, from: &[T], rows: &[u32]) {
-            if !from.is_empty() {
-                into.extend(rows.iter().map(|&row| from[row as usize]));
-            }
+        self.push_each(|_| from, rows.iter().map(|&row| (0, row)));
+    }
+
+    /// Appends rows of several others of the same shape, column by column: each by the number of the others, and its row there.
+    pub(crate) fn push_drawn<'a>(&mut self, from: impl Fn(u32) -> &'a Self, drawn: &[(u32, u32)]) {
+        self.push_each(from, drawn.iter().copied());
+    }
+
+    fn push_each<'a>(
+        &mut self,
+        from: impl Fn(u32) -> &'a Self,
+        drawn: impl ExactSizeIterator<Item = (u32, u32)> + Clone,
+    ) {
+        fn pick<'a, T: Copy + 'a>(
+            into: &mut Vec<T>,
+            from: impl Fn(u32) -> &'a [T],
+            drawn: impl ExactSizeIterator<Item = (u32, u32)>,
+        ) {
+            into.extend(drawn.map(|(place, row)| from(place)[row as usize]));
         }
-        pick(&mut self.labels, &from.labels, rows);
-        pick(&mut self.weights, &from.weights, rows);
-        pick(&mut self.times, &from.times, rows);
-        for (into, from) in self.numbers.iter_mut().zip(&from.numbers) {
-            pick(into, from, rows);
+        let Some((first, _)) = drawn.clone().next() else { return };
+        pick(&mut self.labels, |place| &from(place).labels, drawn.clone());
+        if !from(first).weights.is_empty() {
+            pick(&mut self.weights, |place| &from(place).weights, drawn.clone());
         }
-        for (into, from) in self.categories.iter_mut().zip(&from.categories) {
-            for &row in rows {
-                into.ids.extend_from_slice(from.row(row as usize));
+        if !from(first).times.is_empty() {
+            pick(&mut self.times, |place| &from(place).times, drawn.clone());
+        }
+        for (column, into) in self.numbers.iter_mut().enumerate() {
+            pick(into, |place| &from(place).numbers[column], drawn.clone());
+        }
+        for (column, into) in self.categories.iter_mut().enumerate() {
+            into.offsets.reserve(drawn.len());
+            for (place, row) in drawn.clone() {
+                match *from(place).categories[column].row(row as usize) {
+                    // Nearly all rows.
+                    [id] => into.ids.push(id),
+                    ref ids => into.ids.extend_from_slice(ids),
+                }
                 into.end_row();
             }
         }

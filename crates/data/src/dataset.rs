@@ -1,5 +1,6 @@
 //! A data set: files of a place, their chunks, and readers of chunks.
 
+use std::collections::VecDeque;
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -123,6 +124,8 @@ pub struct Counts {
     pub retries: u64,
     /// Bytes that were read.
     pub bytes: u64,
+    /// Row groups, or runs of lines, that were opened: each as often as it was.
+    pub groups: u64,
 }
 
 /// Parts of a data set.
@@ -213,8 +216,7 @@ impl DataSet {
 
     /// Returns what was read so far.
     pub fn counts(&self) -> Counts {
-        let (requests, retries, bytes) = self.store.counts();
-        Counts { requests, retries, bytes }
+        self.store.counts()
     }
 
     /// Returns a number that differs when files, rows or roles differ: members of a job compare it.
@@ -262,15 +264,19 @@ impl DataSet {
         let (info, content) = &self.files[chunk.file as usize];
         let file = self.store.file(info)?;
         let (group, skip, rows) = (chunk.group as usize, chunk.skip, chunk.rows);
-        Ok(ChunkReader(match content {
+        let (reader, rows_of_group) = match content {
             Content::Parquet(parquet) => {
-                Reader::Parquet(GroupReader::open(&file, parquet, &self.roles, group, skip, rows)?)
+                let reader = GroupReader::open(&file, parquet, &self.roles, group, skip, rows)?;
+                (Reader::Parquet(reader), parquet.rows(group))
             }
             Content::Text(packing, runs) => {
                 let columns = self.text.as_ref().expect("a text has columns of text");
-                Reader::Text(TextReader::open(&file, *packing, columns, runs[group], skip, rows)?)
+                let reader = TextReader::open(&file, *packing, columns, runs[group], skip, rows)?;
+                (Reader::Text(reader), runs[group].rows)
             }
-        }))
+        };
+        self.store.count_open();
+        Ok(ChunkReader { reader, left: *chunk, end: rows_of_group })
     }
 
     /// Returns the columns that have a role, with what is known of them without reading rows.
@@ -377,7 +383,7 @@ impl Opener<'_> {
         listed: Vec<(FileInfo, Format)>,
         progress: &mut dyn FnMut(u64),
     ) -> Result<DataSet, DataError> {
-        let first = Arc::new(read_footer(&*self.store.file(&listed[0].0)?)?);
+        let first = read_footer(&*self.store.file(&listed[0].0)?)?;
         let first_types = leaf_types(&first);
         let description = self.description(|| criteo_of(&first_types));
         let description = description.ok_or_else(|| listed[0].0.at().error(Fault::NoDescription))?;
@@ -387,21 +393,17 @@ impl Opener<'_> {
         for (info, _) in listed {
             let metadata = match first.take() {
                 Some(metadata) => metadata,
-                None => Arc::new(read_footer(&*self.store.file(&info)?)?),
+                None => read_footer(&*self.store.file(&info)?)?,
             };
-            let file = ParquetFile::bind(metadata, &roles, &info.at())?;
+            let file = ParquetFile::bind(&metadata, &roles, &info.at())?;
             let found = file.types().zip(&roles).map(|(leaf, (_, role))| kind(leaf, *role));
             if kinds.is_empty() {
                 kinds.extend(found);
             } else {
                 kinds.iter_mut().zip(found).for_each(|(kind, found)| *kind = found.max(*kind));
             }
-            let groups = file.metadata.row_groups().iter().enumerate();
-            chunks.extend(groups.filter(|(_, group)| group.num_rows() > 0).map(|(group, metadata)| Chunk {
-                file: number(files.len()),
-                group: number(group),
-                skip: 0,
-                rows: metadata.num_rows().cast_unsigned(),
+            chunks.extend(file.groups().enumerate().filter(|(_, rows)| *rows > 0).map(|(group, rows)| {
+                Chunk { file: number(files.len()), group: number(group), skip: 0, rows }
             }));
             done += info.bytes;
             progress(done);
@@ -472,7 +474,13 @@ fn criteo_of(types: &[LeafType]) -> Option<Description> {
 }
 
 /// Reads the rows of a chunk, in the order of the file.
-pub struct ChunkReader(Reader);
+pub struct ChunkReader {
+    reader: Reader,
+    /// Rows of the chunk that were not read.
+    left: Chunk,
+    /// Rows of the group.
+    end: u64,
+}
 
 enum Reader {
     Parquet(GroupReader),
@@ -491,9 +499,48 @@ impl ChunkReader {
     /// # Errors
     /// The file cannot be read, or has a bad value. `into` may then have parts of a row, and should be cleared.
     pub fn read(&mut self, rows: usize, into: &mut Columns) -> Result<usize, DataError> {
-        match &mut self.0 {
+        let read = match &mut self.reader {
             Reader::Parquet(reader) => reader.read(rows, into),
             Reader::Text(reader) => reader.read(rows, into),
+        }?;
+        self.left.skip += read as u64;
+        self.left.rows -= read as u64;
+        Ok(read)
+    }
+}
+
+/// Readers of chunks that have ended, at most [`Readers::KEPT_MAX`] of them: a chunk that begins where one of them is goes on with it, so that no part of a
+/// group is read twice.
+#[derive(Debug, Default)]
+pub struct Readers(VecDeque<ChunkReader>);
+
+impl Readers {
+    const KEPT_MAX: usize = 16;
+
+    /// Opens a chunk of a set, which must be the one of all chunks.
+    ///
+    /// # Errors
+    /// Those of [`DataSet::read`].
+    pub fn open(&mut self, set: &DataSet, chunk: &Chunk) -> Result<ChunkReader, DataError> {
+        let is_there = |reader: &ChunkReader| Chunk { rows: chunk.rows, ..reader.left } == *chunk;
+        let Some(mut reader) = self.0.iter().position(is_there).and_then(|place| self.0.remove(place)) else {
+            return set.read(chunk);
+        };
+        reader.left.rows = chunk.rows;
+        match &mut reader.reader {
+            Reader::Parquet(reader) => reader.go_on(chunk.rows),
+            Reader::Text(reader) => reader.go_on(chunk.rows),
+        }
+        Ok(reader)
+    }
+
+    /// Keeps a reader that has read its chunk, unless its group ends there. The oldest one goes if they are too many.
+    pub fn keep(&mut self, reader: ChunkReader) {
+        if reader.left.rows == 0 && reader.left.skip < reader.end {
+            if self.0.len() == Self::KEPT_MAX {
+                self.0.pop_front();
+            }
+            self.0.push_back(reader);
         }
     }
 }

@@ -2,7 +2,7 @@
 //!
 //! A [`DataSet`] is opened from a place (path, directory, pattern or URL) and falls into chunks: row groups of Parquet, or runs of
 //! lines. A chunk is read into [`Columns`], whatever the format. A [`Selection`] of the rows gives the pieces of a part of an epoch by a seed, and
-//! [`Shuffle`] draws rows from several pieces at once.
+//! [`Shuffle`] draws rows from several pieces at once. [`ReadAhead`] has a thread, the only one here, that reads while others compute.
 //!
 //! ```text
 //!  place ──▶ Store: list, ranges, retries ──▶ footers / index ──▶ chunks ──▶ Selection ──▶ Shuffle ──▶ batches
@@ -33,6 +33,7 @@
 
 #![forbid(unsafe_code)]
 
+mod ahead;
 mod check;
 mod columns;
 mod dataset;
@@ -49,10 +50,11 @@ mod store;
 mod text_file;
 mod write;
 
+pub use ahead::{Ordered, ReadAhead, Source};
 pub use check::{CategoryFigures, Check, NumberFigures};
 pub use columns::{Columns, Ids};
 pub use dataset::{
-    Chunk, ChunkReader, ColumnKind, ColumnSummary, Counts, DataSet, Options, Proposal, Schema, Split,
+    Chunk, ChunkReader, ColumnKind, ColumnSummary, Counts, DataSet, Options, Proposal, Readers, Schema, Split,
 };
 pub use description::{Category, Description, FILE_NAME, Keys, Text};
 pub use error::{At, DataError, Fault, Row};

@@ -7,6 +7,8 @@ use crate::hash::{Random, splitmix64};
 
 /// Pieces of a part, each from another place of the set. With fewer, a part of a sorted set has less of the set's variety; each is read by itself.
 const PIECES: u64 = 16;
+/// Rows of a section that parts with neighbouring numbers read one after the other. A row group that lies across the end of such a run is read once more.
+const RUN_ROWS: u64 = 1 << 20;
 
 /// Rows of a data set, found by number: those of some chunks, one after the other.
 #[derive(Debug, Clone, Default)]
@@ -78,14 +80,25 @@ impl Selection {
     /// from all over the set, in shares as even as those of the whole even if the set is sorted, and parts follow from numbers of rows alone, whatever the
     /// format.
     ///
+    /// Neighbouring parts have neighbouring pieces, in runs of about a million rows of a section, which the seed brings into an order: who reads one part after
+    /// the other reads a row group once (see [`Shuffle::go_on`](crate::Shuffle::go_on)). In a section, the seed also draws where the first run begins.
+    ///
     /// # Panics
     /// If there is no such part.
     pub fn part(&self, number: u32, parts: u32, seed: u64) -> Vec<Vec<Chunk>> {
         assert!(number < parts, "part {number} of {parts}");
+        let run = (u128::from(PIECES * RUN_ROWS) * u128::from(parts) / u128::from(self.rows().max(1)))
+            .clamp(1, parts.into());
+        let run = u32::try_from(run).expect("at most the parts");
+        let (own, last) = (number / run, (parts - 1) / run);
         let piece_of = |section: u64| {
-            let mut pieces: Vec<u32> = (0..parts).collect();
-            Random::new(seed ^ splitmix64(section)).shuffle(&mut pieces);
-            let piece = section * u64::from(parts) + u64::from(pieces[number as usize]);
+            let mut random = Random::new(seed ^ splitmix64(section));
+            let mut runs: Vec<u32> = (0..=last).collect();
+            random.shuffle(&mut runs);
+            let before = runs.iter().take_while(|it| **it != own);
+            let start: u32 = before.map(|&it| if it == last { parts - run * last } else { run }).sum();
+            let piece = u64::from(start + number - run * own) + random.below(parts.into());
+            let piece = section * u64::from(parts) + piece % u64::from(parts);
             let start = |piece: u64| {
                 let start =
                     u128::from(self.rows()) * u128::from(piece) / u128::from(PIECES * u64::from(parts));
@@ -143,6 +156,27 @@ mod tests {
                 "{starts:?}"
             );
         }
+    }
+
+    #[test]
+    fn neighbouring_parts_go_on_where_one_ended() {
+        // 1,024 parts with pieces of 2^16 rows, in runs of 16.
+        let selection = selection(&[1 << 20; 1 << 10]);
+        let place = |piece: &[Chunk], end: bool| {
+            let chunk = if end { piece[piece.len() - 1] } else { piece[0] };
+            (u64::from(chunk.group) << 20) + chunk.skip - 1 + if end { chunk.rows } else { 0 }
+        };
+        let part = |number, seed| selection.part(number, 1024, seed);
+        let mut breaks = 0;
+        for number in 1..1024 {
+            let (before, this) = (part(number - 1, 3), part(number, 3));
+            let goes_on =
+                |(before, this): &(&Vec<Chunk>, &Vec<Chunk>)| place(before, true) == place(this, false);
+            breaks += before.iter().zip(&this).filter(|pair| !goes_on(pair)).count();
+        }
+        // Between the 64 runs of each section, but where neighbours stay neighbours, and at the end of the section.
+        assert!((16 * 60..=16 * 65).contains(&breaks), "{breaks}");
+        assert_ne!(part(0, 3), part(0, 4));
     }
 
     #[test]

@@ -4,7 +4,7 @@ use std::borrow::Borrow;
 use std::collections::VecDeque;
 
 use crate::columns::Columns;
-use crate::dataset::{Chunk, ChunkReader, DataSet};
+use crate::dataset::{Chunk, ChunkReader, DataSet, Readers};
 use crate::error::DataError;
 use crate::hash::Random;
 
@@ -35,6 +35,9 @@ pub struct Shuffle<S, I> {
     settings: ShuffleSettings,
     random: Random,
     blocks: Vec<Block>,
+    readers: Readers,
+    /// Rows in the order of the file, on their way to a block.
+    read: Columns,
     /// Rows of each block for the batch, in the order of the batch.
     drawn: Vec<(u32, u32)>,
 }
@@ -45,9 +48,10 @@ struct Block {
     /// Chunks of the piece that are not open yet.
     chunks: VecDeque<Chunk>,
     reader: Option<ChunkReader>,
+    /// Rows in the order in which they are drawn. They are brought into it column by column: rows from all over a block would each miss the cache in every column.
     columns: Columns,
-    /// Rows that are left, the next one last.
-    rows: Vec<u32>,
+    /// The next of them.
+    next: usize,
 }
 
 impl<S: Borrow<DataSet>, I: Iterator<Item = Vec<Chunk>>> Shuffle<S, I> {
@@ -59,7 +63,16 @@ impl<S: Borrow<DataSet>, I: Iterator<Item = Vec<Chunk>>> Shuffle<S, I> {
     /// The same with another extent.
     pub fn with_settings(set: S, pieces: I, seed: u64, settings: ShuffleSettings) -> Self {
         let settings = ShuffleSettings { open: settings.open.max(1), rows: settings.rows.max(1) };
-        Self { set, pieces, settings, random: Random::new(seed), blocks: Vec::new(), drawn: Vec::new() }
+        let (random, readers) = (Random::new(seed), Readers::default());
+        let (blocks, read, drawn) = (Vec::new(), Columns::default(), Vec::new());
+        Self { set, pieces, settings, random, blocks, readers, read, drawn }
+    }
+
+    /// Draws from other pieces, as one that is new would. Of those that begin where a piece ended, the row group is not read again.
+    pub fn go_on(&mut self, pieces: I, seed: u64) {
+        self.pieces = pieces;
+        self.random = Random::new(seed);
+        self.blocks.drain(..).filter_map(|block| block.reader).for_each(|reader| self.readers.keep(reader));
     }
 
     /// Replaces `batch` by the next rows: `rows` of them, or fewer at the end; `false` if there are none.
@@ -74,7 +87,7 @@ impl<S: Borrow<DataSet>, I: Iterator<Item = Vec<Chunk>>> Shuffle<S, I> {
         batch.clear();
         while batch.rows() < rows {
             self.fill()?;
-            let left: u64 = self.blocks.iter().map(|block| block.rows.len() as u64).sum();
+            let left: u64 = self.blocks.iter().map(|block| block.left() as u64).sum();
             if left == 0 {
                 break;
             }
@@ -83,29 +96,30 @@ impl<S: Borrow<DataSet>, I: Iterator<Item = Vec<Chunk>>> Shuffle<S, I> {
             for left in (1..=left).rev().take(rows - batch.rows()) {
                 let (place, row) = self.draw(left);
                 self.drawn.push((place, row));
-                if self.blocks[place as usize].rows.is_empty() {
+                if self.blocks[place as usize].left() == 0 {
                     break;
                 }
             }
-            self.move_to(batch);
+            batch.push_drawn(|place| &self.blocks[place as usize].columns, &self.drawn);
         }
         Ok(batch.rows() > 0)
     }
 
     /// Fills empty blocks; those for which there are no rows are closed.
     fn fill(&mut self) -> Result<(), DataError> {
-        let Self { set, pieces, settings, random, blocks, .. } = self;
+        let Self { set, pieces, settings, random, blocks, readers, read, .. } = self;
         let (set, rows) = ((*set).borrow(), settings.rows);
+        let mut read = (readers, read);
         while blocks.len() < settings.open {
             let mut block = Block { columns: set.schema().columns(), ..Block::default() };
-            if !block.fill(set, pieces, rows, random)? {
+            if !block.fill(set, &mut read, pieces, rows, random)? {
                 break;
             }
             blocks.push(block);
         }
         let mut place = 0;
         while place < blocks.len() {
-            if blocks[place].rows.is_empty() && !blocks[place].fill(set, pieces, rows, random)? {
+            if blocks[place].left() == 0 && !blocks[place].fill(set, &mut read, pieces, rows, random)? {
                 blocks.remove(place);
             } else {
                 place += 1;
@@ -117,27 +131,16 @@ impl<S: Borrow<DataSet>, I: Iterator<Item = Vec<Chunk>>> Shuffle<S, I> {
     fn draw(&mut self, left: u64) -> (u32, u32) {
         let mut drawn = self.random.below(left);
         for (place, block) in self.blocks.iter_mut().enumerate() {
-            let rows = block.rows.len() as u64;
+            let rows = block.left() as u64;
             if drawn < rows {
-                let row = block.rows.pop().expect("a block that is drawn has rows");
-                return (u32::try_from(place).expect("few blocks"), row);
+                let row = block.next;
+                block.next += 1;
+                let short = |number: usize| u32::try_from(number).expect("few blocks, and few rows");
+                return (short(place), short(row));
             }
             drawn -= rows;
         }
         unreachable!("the number is below the sum of all rows")
-    }
-
-    fn move_to(&self, batch: &mut Columns) {
-        let mut rows = Vec::new();
-        let mut drawn = &self.drawn[..];
-        // Neighbours of one block are moved together.
-        while let Some(&(place, _)) = drawn.first() {
-            let length = drawn.iter().take_while(|(other, _)| *other == place).count();
-            rows.clear();
-            rows.extend(drawn[..length].iter().map(|(_, row)| *row));
-            batch.push_rows(&self.blocks[place as usize].columns, &rows);
-            drawn = &drawn[length..];
-        }
     }
 }
 
@@ -146,27 +149,40 @@ impl Block {
     fn fill(
         &mut self,
         set: &DataSet,
+        (readers, read): &mut (&mut Readers, &mut Columns),
         pieces: &mut impl Iterator<Item = Vec<Chunk>>,
         rows: usize,
         random: &mut Random,
     ) -> Result<bool, DataError> {
+        if read.categories.is_empty() && read.numbers.is_empty() {
+            **read = set.schema().columns();
+        }
+        read.clear();
         self.columns.clear();
-        while self.columns.rows() < rows {
+        self.next = 0;
+        while read.rows() < rows {
             if let Some(reader) = &mut self.reader {
-                if reader.read(rows - self.columns.rows(), &mut self.columns)? == 0 {
-                    self.reader = None;
+                if reader.read(rows - read.rows(), read)? == 0 {
+                    readers.keep(self.reader.take().expect("it is open"));
                 }
             } else if let Some(chunk) = self.chunks.pop_front() {
-                self.reader = Some(set.read(&chunk)?);
+                self.reader = Some(readers.open(set, &chunk)?);
             } else if let Some(piece) = pieces.next() {
                 self.chunks = piece.into();
             } else {
                 break;
             }
         }
-        self.rows.extend(0..u32::try_from(self.columns.rows()).expect("a block has fewer than 2^32 rows"));
-        random.shuffle(&mut self.rows);
-        Ok(!self.rows.is_empty())
+        let rows = u32::try_from(read.rows()).expect("a block has fewer than 2^32 rows");
+        let mut order: Vec<u32> = (0..rows).collect();
+        random.shuffle(&mut order);
+        self.columns.push_rows(read, &order);
+        Ok(rows > 0)
+    }
+
+    /// Rows that were not drawn.
+    fn left(&self) -> usize {
+        self.columns.rows() - self.next
     }
 }
 

@@ -11,6 +11,7 @@ use bytes::Bytes;
 use libra_objects::{Environment, Kind};
 use serde::{Deserialize, Serialize};
 
+use crate::dataset::Counts;
 use crate::error::{At, DataError, Fault};
 use crate::place::{Format, Place, natural_order};
 
@@ -41,6 +42,7 @@ impl FileInfo {
 pub(crate) struct Store {
     remote: Option<Remote>,
     bytes_read: AtomicU64,
+    groups_opened: AtomicU64,
 }
 
 impl Store {
@@ -51,19 +53,26 @@ impl Store {
     ) -> Result<Self, DataError> {
         let remote =
             (*place.kind() != Kind::Local).then(|| Remote::open(place, environment, retries)).transpose()?;
-        Ok(Self { remote, bytes_read: AtomicU64::new(0) })
+        Ok(Self::new(remote))
     }
 
     /// Returns the same store with counts of its own.
     pub(crate) fn counted_apart(&self) -> Self {
-        let remote = self.remote.as_ref().map(Remote::counted_apart);
-        Self { remote, bytes_read: AtomicU64::new(0) }
+        Self::new(self.remote.as_ref().map(Remote::counted_apart))
     }
 
-    /// Requests sent, how many of them were retries, and bytes read.
-    pub(crate) fn counts(&self) -> (u64, u64, u64) {
+    fn new(remote: Option<Remote>) -> Self {
+        Self { remote, bytes_read: AtomicU64::new(0), groups_opened: AtomicU64::new(0) }
+    }
+
+    pub(crate) fn count_open(&self) {
+        self.groups_opened.fetch_add(1, Ordering::Relaxed);
+    }
+
+    pub(crate) fn counts(&self) -> Counts {
         let (requests, retries) = self.remote.as_ref().map_or((0, 0), Remote::requests);
-        (requests, retries, self.bytes_read.load(Ordering::Relaxed))
+        let bytes = self.bytes_read.load(Ordering::Relaxed);
+        Counts { requests, retries, bytes, groups: self.groups_opened.load(Ordering::Relaxed) }
     }
 
     /// Lists the data files of a place in natural order, with their formats.

@@ -89,6 +89,11 @@ impl TextReader {
         Ok(Self { lines, columns: columns.clone(), rows })
     }
 
+    /// Goes on with the next `rows` rows of the run.
+    pub(crate) fn go_on(&mut self, rows: u64) {
+        self.rows = rows;
+    }
+
     /// Appends up to `rows` rows; returns their number, 0 at the end.
     pub(crate) fn read(&mut self, rows: usize, into: &mut Columns) -> Result<usize, DataError> {
         let rows = usize::try_from(self.rows).map_or(rows, |left| left.min(rows));

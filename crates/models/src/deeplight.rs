@@ -235,6 +235,10 @@ impl Learner for DeepLightLearner {
         Ok(())
     }
 
+    fn expect_chunk(&mut self, chunk: Chunk) {
+        self.feed.expect_chunk(chunk);
+    }
+
     fn before_epoch(&mut self, epoch: u32, parameters: &mut dyn Parameters) -> Result<(), TrainError> {
         self.pruning.start_epoch(epoch, parameters)
     }
@@ -296,13 +300,13 @@ impl Learner for DeepLightLearner {
     }
 
     fn evaluate(&mut self, chunk: Chunk, parameters: &mut dyn Parameters) -> Result<Quality, TrainError> {
-        let mut number = self.feed.start_test(chunk)?;
+        let mut number = self.feed.start_test(chunk, SCORED_ROWS)?;
         let mut quality = Clicks::default();
         let (mut samples, mut keys, mut logits) = (Samples::default(), Vec::new(), Vec::new());
         loop {
             samples.clear();
             keys.clear();
-            self.feed.next_test(SCORED_ROWS, &mut samples, &mut keys)?;
+            self.feed.next_test(&mut samples, &mut keys)?;
             if samples.len() == 0 {
                 return Ok(Quality::Clicks(quality));
             }

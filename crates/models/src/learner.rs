@@ -137,6 +137,9 @@ pub trait Learner {
     /// The data cannot be read.
     fn start_chunk(&mut self, chunk: Chunk) -> Result<(), TrainError>;
 
+    /// The chunk of the epoch that is most likely started after the present one: its data may be read ahead.
+    fn expect_chunk(&mut self, _chunk: Chunk) {}
+
     /// Called after [`Self::start_epoch`], before the first batch is dealt: for a model that has to see parameters beyond those of its batches.
     ///
     /// # Errors

@@ -252,6 +252,9 @@ impl<L: Learner> Trainer<L> {
             (chunks.last, chunks.is_open) = (Some(chunk), true);
             started = Some(chunk);
         }
+        if let Some(number) = parameters.expected_chunk(chunks.chunks, chunks.last) {
+            self.learner.expect_chunk(Chunk { number, chunks: chunks.chunks });
+        }
         step.chunk = chunks.last;
         step.rows = keys.len().max(step.rows);
         step.values = self.widths.sum(&keys);
@@ -332,6 +335,9 @@ impl<L: Learner> Training for Trainer<L> {
         let mut keys = Vec::new();
         for number in 0..chunks {
             self.learner.start_chunk(Chunk { number, chunks })?;
+            if number + 1 < chunks {
+                self.learner.expect_chunk(Chunk { number: number + 1, chunks });
+            }
             while self.learner.next_batch(&mut self.steps[0].batch, &mut keys)? > 0 {
                 if !visit(&keys) {
                     return Ok(());

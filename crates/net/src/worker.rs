@@ -584,6 +584,10 @@ impl Parameters for WorkerNode {
         self.metered(Part::Clock, Self::take_chunk)
     }
 
+    fn expected_chunk(&self, _chunks: u32, _last: Option<u32>) -> Option<u32> {
+        self.leases.waiting.front().copied()
+    }
+
     fn finish_chunk(&mut self, chunk: u32, account: String) -> Result<(), ClientError> {
         self.leases.begun -= 1;
         self.command(WorkerCommand::FinishChunk { chunk, account })

@@ -196,6 +196,12 @@ pub trait Parameters {
         Ok((next < chunks).then_some(next))
     }
 
+    /// Returns the chunk that [`next_chunk`](Self::next_chunk) is going to return, as far as that is known: its data can be read ahead.
+    fn expected_chunk(&self, chunks: u32, last: Option<u32>) -> Option<u32> {
+        let next = last.map_or(0, |last| last + 1);
+        (next < chunks).then_some(next)
+    }
+
     /// Every push of this chunk was handed over: it is done when they are visible. `account` is what this worker has done in this phase, up to
     /// and with this chunk, as a text for the front end of the controller.
     fn finish_chunk(&mut self, _chunk: u32, _account: String) -> Result<(), ClientError> {

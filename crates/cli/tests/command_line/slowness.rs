@@ -82,6 +82,10 @@ impl Parameters for Measured {
         self.worker.next_chunk(chunks, last)
     }
 
+    fn expected_chunk(&self, chunks: u32, last: Option<u32>) -> Option<u32> {
+        self.worker.expected_chunk(chunks, last)
+    }
+
     fn finish_chunk(&mut self, chunk: u32, account: String) -> Result<(), ClientError> {
         self.worker.finish_chunk(chunk, account)
     }

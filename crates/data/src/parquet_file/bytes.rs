@@ -6,14 +6,14 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use bytes::{Buf, Bytes};
 use parquet::errors::{ParquetError, Result};
-use parquet::file::metadata::RowGroupMetaData;
+use parquet::file::metadata::ColumnChunkMetaData;
 use parquet::file::reader::{ChunkReader, Length};
 
 use crate::error::DataError;
 use crate::store::OpenFile;
 
 /// A group whose columns have so many bytes is read at once.
-const WHOLE_MAX: u64 = 32 << 20;
+const WHOLE_MAX: u64 = 16 << 20;
 /// The head of a page is shorter.
 const HEAD_MAX: u64 = 1 << 17;
 
@@ -26,10 +26,9 @@ pub(super) struct GroupBytes {
 impl GroupBytes {
     pub(super) fn open(
         file: &Arc<OpenFile>,
-        group: &RowGroupMetaData,
-        leaves: impl Iterator<Item = usize>,
+        columns: &[ColumnChunkMetaData],
     ) -> std::result::Result<Self, DataError> {
-        let ranges: Vec<(u64, u64)> = leaves.map(|leaf| group.column(leaf).byte_range()).collect();
+        let ranges: Vec<(u64, u64)> = columns.iter().map(ColumnChunkMetaData::byte_range).collect();
         let start = ranges.iter().map(|(start, _)| *start).min().unwrap_or(0);
         let end = ranges.iter().map(|(start, length)| start + length).max().unwrap_or(0);
         let needed: u64 = ranges.iter().map(|(_, length)| length).sum();

@@ -63,19 +63,17 @@ pub(crate) trait Feed {
     /// Goes to the start of a chunk of the epoch. Returns the number of its first batch, which no batch of another chunk has.
     fn start_chunk(&mut self, chunk: Chunk) -> Result<u64, TrainError>;
 
+    /// The chunk of the epoch that is most likely started after the present one.
+    fn expect_chunk(&mut self, _chunk: Chunk) {}
+
     /// Adds the next batch to `samples`, which are empty, and its distinct features to `keys`. There is none at the end of the chunk.
     fn next_batch(&mut self, samples: &mut Samples, keys: &mut Vec<u64>) -> Result<(), TrainError>;
 
-    /// Goes to the start of a chunk of the test data. Returns the number of its first row.
-    fn start_test(&mut self, chunk: Chunk) -> Result<u64, TrainError>;
+    /// Goes to the start of a chunk of the test data, of which so many rows are taken at once. Returns the number of its first row.
+    fn start_test(&mut self, chunk: Chunk, rows: usize) -> Result<u64, TrainError>;
 
-    /// Adds the next `rows` rows of the test data, or those that are left.
-    fn next_test(
-        &mut self,
-        rows: usize,
-        samples: &mut Samples,
-        keys: &mut Vec<u64>,
-    ) -> Result<(), TrainError>;
+    /// Adds the next rows of the test data, or those that are left.
+    fn next_test(&mut self, samples: &mut Samples, keys: &mut Vec<u64>) -> Result<(), TrainError>;
 }
 
 /// Opens what `source` names: a data set of `libra data`, or what [`Dataset::open`] opens.

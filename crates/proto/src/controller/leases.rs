@@ -33,6 +33,8 @@ pub(super) struct WorkerLeases {
     /// Chunks of the present phase that are its own to do.
     pub(super) held: BTreeSet<u32>,
     wanted: u16,
+    /// The chunk behind the last one of the present phase that it got.
+    next: Option<u32>,
     pub(super) record: WorkRecord,
     /// It has not told this controller yet what it holds (one that has taken over).
     pub(super) is_unknown: bool,
@@ -86,8 +88,10 @@ impl Controller {
             free.remove(&chunk);
         }
         let left = free.len();
-        for WorkerLeases { held, record, .. } in self.members.values_mut().map(|member| &mut member.leases) {
+        for leases in self.members.values_mut().map(|member| &mut member.leases) {
+            let WorkerLeases { held, record, next, .. } = leases;
             held.retain(|chunk| record.phase == phase && free.remove(chunk));
+            *next = held.last().map(|last| last + 1);
         }
         let repeated = self.repeated_chunks();
         self.leases = Leases { phase: Some(phase), free, left, repeated };
@@ -137,14 +141,38 @@ impl Controller {
         }
     }
 
-    /// Gives a worker a lease of the next chunk. The clock of one that had none goes on from the slowest of the others (rule K6).
+    /// Returns the free chunk that a worker gets: the one behind the last that it got. Otherwise it begins with the longest run of free chunks, in its middle if
+    /// another worker is going to have its first one (rule K2).
+    fn chunk_for(&self, peer: Peer) -> Option<u32> {
+        let free = &self.leases.free;
+        let next = self.members[&peer].leases.next;
+        if let Some(next) = next.filter(|next| free.contains(next)) {
+            return Some(next);
+        }
+        let mut longest = 0..0;
+        let mut run = 0..0;
+        for &chunk in free {
+            run = if run.end == chunk && !run.is_empty() { run.start..chunk + 1 } else { chunk..chunk + 1 };
+            if run.len() > longest.len() {
+                longest = run.clone();
+            }
+        }
+        let is_next = |(_, member): (Peer, &Member)| member.leases.next == Some(longest.start);
+        let middle = longest.start + (longest.end - longest.start) / 2;
+        let chunk = if self.of_kind(Kind::Worker).any(is_next) { middle } else { longest.start };
+        (!longest.is_empty()).then_some(chunk)
+    }
+
+    /// Gives a worker a lease of another chunk. The clock of one that had none goes on from the slowest of the others (rule K6).
     fn lease_to(&mut self, peer: Peer) -> bool {
-        let Some(chunk) = self.leases.free.pop_first() else { return false };
+        let Some(chunk) = self.chunk_for(peer) else { return false };
+        self.leases.free.remove(&chunk);
         let slowest = (self.barrier, self.least_clock());
         let member = self.members.get_mut(&peer).expect("it was listed a moment ago");
         if member.leases.held.is_empty() {
             member.clock = member.clock.max(slowest);
         }
+        member.leases.next = Some(chunk + 1);
         member.leases.held.insert(chunk)
     }
 

@@ -76,7 +76,8 @@ struct LogFeed {
     dataset: Arc<Dataset>,
     batch: usize,
     shuffle: Shuffle,
-    test: Option<Cursor>,
+    /// Test rows that are left, and how many are taken at once.
+    test: Option<(Cursor, usize)>,
     row: Row,
     distinct: DistinctRows,
 }
@@ -126,25 +127,20 @@ impl Feed for LogFeed {
         Ok(())
     }
 
-    fn start_test(&mut self, chunk: Chunk) -> Result<u64, TrainError> {
+    fn start_test(&mut self, chunk: Chunk, at_once: usize) -> Result<u64, TrainError> {
         let all = self.dataset.test_rows();
         let rows = chunk.places(all.len());
         let rows = all.start + rows.start..all.start + rows.end;
         let first = rows.start as u64;
-        self.test = Some(Cursor::new(&self.dataset, rows)?);
+        self.test = Some((Cursor::new(&self.dataset, rows)?, at_once));
         Ok(first)
     }
 
-    fn next_test(
-        &mut self,
-        rows: usize,
-        samples: &mut Samples,
-        keys: &mut Vec<u64>,
-    ) -> Result<(), TrainError> {
+    fn next_test(&mut self, samples: &mut Samples, keys: &mut Vec<u64>) -> Result<(), TrainError> {
         let Self { test, row, distinct, .. } = self;
         distinct.start();
-        let Some(cursor) = test else { return Ok(()) };
-        while samples.len() < rows && cursor.read(row, |_| true)? {
+        let Some((cursor, at_once)) = test else { return Ok(()) };
+        while samples.len() < *at_once && cursor.read(row, |_| true)? {
             add_row(row, distinct, samples, keys);
         }
         Ok(())
