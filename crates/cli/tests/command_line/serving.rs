@@ -207,9 +207,15 @@ fn an_export_goes_from_bucket_to_bucket() {
     let state = place.path("state");
     let url = "s3://models/run";
     let every = ["--checkpoints", url, "--checkpoint-every", "0.2", "--incremental-checkpoints", "2"];
-    let (done, text) =
-        moto.run(&train(&place.data, &state, &[&every[..], &["--epochs", "6", "--servers", "3"]].concat()));
-    assert!(done, "{text}");
+    let other = place.path("other");
+    // Each commits one checkpoint at least, its last.
+    for (state, more) in
+        [(&state, ["--epochs", "3"].as_slice()), (&other, &["--epochs", "6", "--resume", url])]
+    {
+        let (done, text) =
+            moto.run(&train(&place.data, state, &[&every[..], &["--servers", "3"], more].concat()));
+        assert!(done, "{text}");
+    }
     let file = place.path("list.json");
     let (done, text) = moto.run(&["checkpoint", "list", url, "--quiet", "--json", &file]);
     assert!(done, "{text}");

@@ -253,7 +253,7 @@ mod tests {
                 let read = parse(&bytes, format, 5, (count, removed.len()));
                 assert_eq!(read, Some((rows.clone(), removed.clone())));
                 assert_eq!(parse(&bytes, format, 5, (count + 1, removed.len())), None);
-                assert_eq!(parse(&bytes[..bytes.len() - 1], format, 4, (count, removed.len())), None);
+                assert_eq!(parse(&bytes[..bytes.len() - 1], format, 5, (count, removed.len())), None);
             }
         }
     }

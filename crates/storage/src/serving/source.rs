@@ -45,13 +45,15 @@ impl<D: Disk + Clone> Source<D> {
         version: u64,
         checksums: &[u32],
     ) -> bool {
-        let is_there =
-            |((_, part), (_, checkpoints)): (&(String, Checkpoint<D>), &(String, Checkpoints<D>))| {
-                let has = part.manifests().iter().any(|manifest| manifest.description.number == version);
-                has.then(|| checkpoints.manifest(version).ok().map(|(_, checksum)| checksum)).flatten()
-            };
-        let found: Option<Vec<u32>> = self.parts.iter().zip(shards).map(is_there).collect();
-        found.is_some_and(|found| found == checksums)
+        let mut found = Vec::new();
+        for ((_, part), (_, checkpoints)) in self.parts.iter().zip(shards) {
+            if !part.manifests().iter().any(|manifest| manifest.description.number == version) {
+                return false;
+            }
+            let Ok((_, checksum)) = checkpoints.manifest(version) else { return false };
+            found.push(checksum);
+        }
+        found == checksums
     }
 
     /// Rows of a table in the checkpoints above a number.
