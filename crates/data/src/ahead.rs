@@ -32,10 +32,13 @@ pub trait Source: Send + 'static {
 /// request to a server may take long.
 #[derive(Debug)]
 pub struct ReadAhead<S: Source> {
-    orders: Sender<(S::Order, SyncSender<Delivery<S::Item>>)>,
+    orders: Sender<Job<S>>,
     used: Sender<S::Item>,
     thread: Option<JoinHandle<()>>,
 }
+
+/// An order, and the way for what it brings.
+type Job<S> = (<S as Source>::Order, SyncSender<Delivery<<S as Source>::Item>>);
 
 /// An item, the end, or an error.
 type Delivery<T> = Result<Option<T>, DataError>;
@@ -53,7 +56,7 @@ impl<S: Source> ReadAhead<S> {
     /// # Panics
     /// The system has no thread left.
     pub fn start(mut source: S) -> Self {
-        let (orders, ordered) = channel::<(S::Order, SyncSender<Delivery<S::Item>>)>();
+        let (orders, ordered) = channel::<Job<S>>();
         let (used, returned) = channel();
         let work = move || {
             while let Ok((order, into)) = ordered.recv() {
