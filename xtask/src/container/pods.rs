@@ -32,7 +32,6 @@ const BUCKET: &str = "my-bucket";
 pub(super) const PLAYED: &[(&str, Played)] = &[
     ("pods of base", Played { directory: "base", uses_store: false }),
     ("pods of local-ssd", Played { directory: "overlays/local-ssd", uses_store: false }),
-    ("pods of object-store", Played { directory: "overlays/object-store", uses_store: true }),
 ];
 
 pub(super) struct Played {
