@@ -49,7 +49,11 @@ impl Place {
         let member = Member::start(&self.job(more));
         let has_commits = || {
             let entries = fs::read_dir(archive).into_iter().flatten();
-            entries.into_iter().any(|entry| entry.unwrap().file_name().to_string_lossy().starts_with("job-"))
+            // A file that is still being written has another ending.
+            entries.into_iter().any(|entry| {
+                let name = entry.unwrap().file_name().into_string().unwrap();
+                name.starts_with("job-") && name.ends_with(".json")
+            })
         };
         let deadline = Instant::now() + DEADLINE;
         while !has_commits() {

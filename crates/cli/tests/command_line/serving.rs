@@ -232,7 +232,7 @@ fn an_export_goes_from_bucket_to_bucket() {
     assert!(!done && text.contains("there is no such bucket"), "{text}");
     // The same rows as from the disk.
     let to = place.path("to");
-    let from = format!("{state}@{}", numbers[0]);
+    let from = format!("{other}@{}", numbers[0]);
     assert!(run(&["export", "--from", &from, "--to", &to, "--quiet"]).status.success());
-    wait_for(&place, &state, &to, numbers[0]);
+    wait_for(&place, &other, &to, numbers[0]);
 }
