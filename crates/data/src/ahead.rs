@@ -10,7 +10,7 @@ use crate::error::DataError;
 pub trait Source: Send + 'static {
     /// Names items that follow one another.
     type Order: Send;
-    /// What is made, such as a batch.
+    /// An item, such as a batch.
     type Item: Send + Default;
 
     /// Goes to the start of what is ordered.

@@ -509,7 +509,7 @@ impl ChunkReader {
     }
 }
 
-/// Readers of chunks that have ended, at most [`Readers::KEPT_MAX`] of them: a chunk that begins where one of them is goes on with it, so that no part of a
+/// Readers of chunks that have ended, at most 16 of them: a chunk that begins where one of them is goes on with it, so that no part of a
 /// group is read twice.
 #[derive(Debug, Default)]
 pub struct Readers(VecDeque<ChunkReader>);

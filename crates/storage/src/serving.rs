@@ -11,7 +11,7 @@
 //! A version has the number of its checkpoint. It is there when `current.json` lists it; nothing else counts, so that an export which was
 //! interrupted is never read, and the next one removes it. There is no state of the optimizer.
 //!
-//! What has changed is found by comparison: the bytes of all exported rows are in a spool on the local disk, divided by key
+//! Changes are found by comparison: the bytes of all exported rows are in a spool on the local disk, divided by key
 //! into parts of some 16 MiB, and the rows of a checkpoint are divided the same way before a part is compared. So memory is bounded
 //! whatever the size of tables. Of a checkpoint that builds on the one before only what was written since is read. The spool belongs to a
 //! process: one that is started again reads back the newest base and its deltas, and compares them with their checksums.
@@ -88,7 +88,7 @@ impl Default for Settings {
 /// Progress of an export.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Progress {
-    /// What is done.
+    /// The stage that it is in.
     pub stage: Stage,
     /// Rows of which this is done, about.
     pub done: u64,
@@ -179,7 +179,7 @@ impl Exporter {
         self.current.as_ref().map(|current| current.version)
     }
 
-    /// What names the newest version; `None` before the first.
+    /// The list of versions, with the newest; `None` before the first.
     pub fn current(&self) -> Option<&Current> {
         self.current.as_ref()
     }

@@ -128,7 +128,7 @@ struct HashedFeed {
 /// Samples with their distinct features.
 type Batch = (Samples, Vec<u64>);
 
-/// What a chunk has.
+/// The content of a chunk.
 enum Order {
     /// Rows of these pieces, in an order that follows from the seed: so many batches of as many rows.
     Shuffled { pieces: Vec<Vec<libra_data::Chunk>>, seed: u64, rows: u64, batches: u64 },
