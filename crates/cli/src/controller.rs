@@ -113,7 +113,7 @@ fn gather(arguments: &Arguments, watch: &mut ControllerWatch) -> Result<()> {
         .with_supervisor(Supervisor::from_environment())
         .with_inspector(watch.inspector());
     if arguments.tables == Tables::Workers {
-        let resume = arguments.job.durability.resume()?;
+        let resume = arguments.job.resume()?;
         let committer = committer(arguments, watch)?;
         let spec = arguments.job.without_tables(resume.as_ref(), arguments.switches, address)?;
         let mut spec = JobSpec { return_max: arguments.return_max, ..spec };
@@ -124,7 +124,7 @@ fn gather(arguments: &Arguments, watch: &mut ControllerWatch) -> Result<()> {
         return uncommitted.map_or(Ok(()), |reason| bail!(reason));
     }
     let more = json!({ "command": "controller", "switches": arguments.switches });
-    let resume = arguments.job.durability.resume()?;
+    let resume = arguments.job.resume()?;
     if let Some((job, outcome)) = arguments.job.done_before(resume.as_ref(), address)? {
         return arguments.job.report(&job, &outcome, &EventLog::default(), started, more, watch);
     }

@@ -338,29 +338,18 @@ impl Run<'_> {
                 self.arguments.to
             ));
         }
-        let Version {
-            version,
-            previous,
-            rows,
-            changed,
-            removed,
-            delta_bytes,
-            base_bytes,
-            is_incremental,
-            ..
-        } = version;
         if self.versions.len() == VERSIONS {
             self.versions.pop_front();
         }
         self.versions.push_back(Line {
-            version,
-            previous,
-            rows,
-            changed,
-            removed,
-            delta_bytes,
-            base_bytes,
-            incremental: is_incremental,
+            version: version.version,
+            previous: version.previous,
+            rows: version.rows,
+            changed: version.changed,
+            removed: version.removed,
+            delta_bytes: version.delta_bytes,
+            base_bytes: version.base_bytes,
+            incremental: version.is_incremental,
             seconds,
         });
         if let Err(error) = self.write() {

@@ -143,7 +143,7 @@ fn train(arguments: &Arguments, watch: &mut ControllerWatch) -> Result<()> {
         "reorder": reorder,
         "record": arguments.record,
     });
-    let resume = arguments.job.durability.resume()?;
+    let resume = arguments.job.resume()?;
     if let Some((job, outcome)) = arguments.job.done_before(resume.as_ref(), controller)? {
         return arguments.job.report(&job, &outcome, &EventLog::default(), started, more, watch);
     }

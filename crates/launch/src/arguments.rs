@@ -359,7 +359,7 @@ impl DurabilityArguments {
     ///
     /// # Errors
     /// There is none that it could.
-    pub fn resume(&self) -> Result<Option<Resume>> {
+    pub(crate) fn resume(&self) -> Result<Option<Resume>> {
         match self.resume.as_deref() {
             Some(AUTO) => {
                 let url = self.checkpoints.as_deref();

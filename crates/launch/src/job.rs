@@ -24,7 +24,7 @@ use crate::event_log::{EventLog, milliseconds};
 use crate::parent_guard;
 use crate::progress::Bars;
 use crate::report::Report;
-use crate::resume::{Resume, describe_of_program};
+use crate::resume::Resume;
 use crate::task::Task;
 use crate::watching::ControllerWatch;
 
@@ -108,7 +108,7 @@ impl JobArguments {
         switches: u16,
         controller: SocketAddr,
     ) -> Result<JobSpec> {
-        let (durability, seed) = self.durability.durability(resume)?;
+        let (durability, _) = self.durability.durability(resume)?;
         if self.hot.plan.is_some() {
             bail!("--tables workers: the workers bring the plan, too (LIBRA_PLAN): leave out --plan");
         }
@@ -126,16 +126,24 @@ impl JobArguments {
             JobSpec { workers_max, hot_path, cold_path, durability, ..JobSpec::new(sizes, Vec::new()) };
         if let Some(resume) = resume {
             resume.check_of_program()?;
-            self.bars().line(&format!(
-                "goes on from checkpoint {}: {}",
-                resume.load.number,
-                describe_of_program(&resume.work)
-            ));
+            self.bars().line(&resume.describe_of_program());
             spec.work = Some(resume.work.clone());
             spec.front_end.clone_from(&resume.task);
-            spec.seed = seed.unwrap_or(resume.seed);
+            spec.seed = resume.seed;
         }
         Ok(spec)
+    }
+
+    /// Finds the checkpoint that the job resumes at, if it is to.
+    ///
+    /// # Errors
+    /// There is none that it could.
+    pub fn resume(&self) -> Result<Option<Resume>> {
+        let found = self.durability.resume()?;
+        if let (None, Some(_), Some(url)) = (&found, &self.durability.resume, &self.durability.checkpoints) {
+            self.bars().line(&format!("{url} has no checkpoint yet: the job begins"));
+        }
+        Ok(found)
     }
 
     /// Returns the job if it resumes one whose epochs are all done, with its outcome.
@@ -319,15 +327,12 @@ impl Job {
             );
         }
         let task = Task::new(&training.model.data, &*workload, &config);
-        let bars = arguments.bars();
         if let Some(resume) = resume {
+            let bars = arguments.bars();
             resume.compare(&task)?.iter().for_each(|note| bars.line(&format!("note: {note}")));
             if !resume.is_done(phases(&config)) {
                 bars.line(&resume.describe(phases(&config)));
             }
-        } else if let (Some(_), Some(url)) = (&arguments.durability.resume, &arguments.durability.checkpoints)
-        {
-            bars.line(&format!("{url} has no checkpoint yet: the job begins"));
         }
         let plan = find(&config, &workload)?;
         let (durability, seed) = arguments.durability.durability(resume)?;

@@ -134,6 +134,11 @@ impl Resume {
         self.work.done.phase >= phases
     }
 
+    /// Describes the position in the work of programs, for a person.
+    pub fn describe_of_program(&self) -> String {
+        format!("goes on from checkpoint {}: {}", self.load.number, describe_of_program(&self.work))
+    }
+
     /// Describes the position in a work of so many phases, for a person.
     pub fn describe(&self, phases: u64) -> String {
         format!("goes on from checkpoint {}: {}", self.load.number, describe(&self.work(phases)))
@@ -150,31 +155,29 @@ pub fn describe_position(position: &Position) -> String {
 }
 
 /// Describes what is done of the work of programs, whose first phase sets rows and whose others are epochs.
-pub fn describe_of_program(work: &Work) -> String {
-    let WorkDone { phase, records, .. } = &work.done;
-    let epochs = work.phases.saturating_sub(1);
-    if *phase >= work.phases {
+fn describe_of_program(work: &Work) -> String {
+    let (phase, epochs) = (work.done.phase, work.phases.saturating_sub(1));
+    if phase >= work.phases {
         return format!("all {epochs} epochs are done");
     }
-    let done: usize = records.iter().map(|(_, record)| record.done_in(*phase).count()).sum();
-    let (chunks, done) = (group(work.chunks(*phase).into()), group(done as u64));
-    format!("epoch {} of {epochs}, {done} of {chunks} chunks are done", (*phase).max(1))
+    format!("epoch {} of {epochs}, {} are done", phase.max(1), chunks_done(work, ""))
 }
 
 /// Describes what is done of the work of a training job, for a person.
 fn describe(work: &Work) -> String {
-    let WorkDone { phase, records, .. } = &work.done;
-    if *phase >= work.phases {
-        return format!("all {} epochs are done", work.phases / 2);
+    let (phase, epochs) = (work.done.phase, work.phases / 2);
+    if phase >= work.phases {
+        return format!("all {epochs} epochs are done");
     }
+    let of = if is_training(phase) { " of its training" } else { " of its evaluation" };
+    format!("epoch {} of {epochs}, {} are done", epoch_of(phase) + 1, chunks_done(work, of))
+}
+
+/// Chunks of the present phase that are done, for a person.
+fn chunks_done(work: &Work, of: &str) -> String {
+    let WorkDone { phase, records, .. } = &work.done;
     let done: usize = records.iter().map(|(_, record)| record.done_in(*phase).count()).sum();
-    let (chunks, of) = (work.chunks(*phase), if is_training(*phase) { "training" } else { "evaluation" });
-    let (done, chunks) = (group(done as u64), group(chunks.into()));
-    format!(
-        "epoch {} of {}, {done} of {chunks} chunks of its {of} are done",
-        epoch_of(*phase) + 1,
-        work.phases / 2
-    )
+    format!("{} of {} chunks{of}", group(done as u64), group(work.chunks(*phase).into()))
 }
 
 /// Samples that were trained before, by the accounts of workers.
