@@ -167,19 +167,20 @@ class Chunks:
             )
         return self._alone
 
-    def _numbers(self, epoch: int) -> _Numbers | None:
-        """The order of an epoch; None if it is that of chunks."""
-        if self.shuffle is not True:
+    def _order(self, epoch: int) -> _Numbers | None:
+        """The order of the samples of an epoch, or of its chunks; None if they are in their own."""
+        if self.shuffle is False:
             return None
-        return np.random.default_rng((self._session.seed, epoch)).permutation(self.samples)
+        count = self.count if self.shuffle == "chunks" else self.samples
+        return np.random.default_rng((self._session.seed, epoch)).permutation(count)
 
     def _of_chunk(self, epoch: int, chunk: int, order: _Numbers | None) -> _Numbers:
         """The samples of a chunk, in their order."""
-        if self.shuffle == "chunks":
-            chunk = int(np.random.default_rng((self._session.seed, epoch)).permutation(self.count)[chunk])
+        if order is not None and self.shuffle == "chunks":
+            chunk = int(order[chunk])
         begin = chunk * self.chunk_samples
         end = min(begin + self.chunk_samples, self.samples)
-        if order is not None:
+        if order is not None and self.shuffle is True:
             return order[begin:end]
         numbers = np.arange(begin, end, dtype=np.int64)
         if self.shuffle == "chunks":
@@ -196,7 +197,7 @@ class Epoch:
         self._chunks = chunks
         self._dealer = dealer
         self._session = current()
-        self._order = chunks._numbers(number)
+        self._order = chunks._order(number)
         #: Of each batch that was dealt and not trained, its samples, and the chunk that ends with it.
         self._dealt: collections.deque[tuple[int, int | None]] = collections.deque()
         #: Chunks whose batches were all trained, and the pushes before the last of them.
