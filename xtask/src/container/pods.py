@@ -26,8 +26,11 @@ def templates(document):
 
 def pod(role, number, claims, template):
     name, spec = f"libra-{role}-{number}", copy.deepcopy(template)
-    spec["volumes"] = spec.get("volumes", []) + [
-        {"name": claim, "persistentVolumeClaim": {"claimName": f"{claim}-{name}"}} for claim in claims
+    volumes = spec.get("volumes", [])
+    # A cluster gives a directory of a pod to its group (fsGroup), podman to root: it is a claim here.
+    empty = [volume["name"] for volume in volumes if "emptyDir" in volume]
+    spec["volumes"] = [volume for volume in volumes if "emptyDir" not in volume] + [
+        {"name": claim, "persistentVolumeClaim": {"claimName": f"{claim}-{name}"}} for claim in [*claims, *empty]
     ]
     spec["restartPolicy"] = "Never"
     for container in spec["containers"]:

@@ -18,7 +18,7 @@ use crate::shell;
 const PODS: &str = include_str!("pods.py");
 const NETWORK: &str = "libra";
 const MEMBERS: &[&str] = &["controller-0", "switch-0", "server-0", "server-1", "worker-0", "worker-1"];
-/// Claims of the manifests, which a cluster would fill with volumes of the user of pods (fsGroup).
+/// Claims of the manifests and directories of pods, which a cluster would fill with volumes of the group of pods (fsGroup).
 const CLAIMS: &[&str] = &["libra-state", "state-libra-server-0", "state-libra-server-1"];
 /// Variables of all pods: podman gives them other names, and no file for the reason of an end.
 const VARIABLES: &[&str] =
@@ -32,6 +32,7 @@ const BUCKET: &str = "my-bucket";
 pub(super) const PLAYED: &[(&str, Played)] = &[
     ("pods of base", Played { directory: "base", uses_store: false }),
     ("pods of local-ssd", Played { directory: "overlays/local-ssd", uses_store: false }),
+    ("pods of object-store", Played { directory: "overlays/object-store", uses_store: true }),
 ];
 
 pub(super) struct Played {
@@ -94,7 +95,7 @@ fn missing(packages: &Path) -> Option<String> {
     found.is_err().then(|| format!("PyYAML is not in {}: .ci/run installs it", packages.display()))
 }
 
-/// What pods need before they are played. Dropping it removes them.
+/// The network, claims and secrets that pods need. Dropping it removes the pods.
 struct Pods<'a> {
     engine: &'a Engine,
 }
@@ -189,7 +190,7 @@ impl<'a> Pods<'a> {
         Ok(())
     }
 
-    /// What a member has printed.
+    /// The output of a member.
     fn log(&self, member: &str) -> Result<String> {
         let mut command = Command::new("sh");
         command.args(["-c", "exec \"$0\" \"$@\" 2>&1"]).arg("podman");
@@ -246,7 +247,7 @@ fn encode(value: &str) -> Result<String> {
 /// A store of objects on all addresses of this machine, with one bucket.
 struct Store {
     port: u16,
-    _server: Running,
+    server: Running,
 }
 
 impl Store {
@@ -259,11 +260,11 @@ impl Store {
         let port = process::free_address()?.port();
         let command = shell::program(program, &["--host=0.0.0.0", &format!("--port={port}")]);
         let server = Running::start("moto", command, engine.folder.join("moto.log"))?;
-        let store = Self { port, _server: server };
+        let store = Self { port, server };
         let deadline = Instant::now() + LIMIT;
         while TcpStream::connect(("127.0.0.1", port)).is_err() {
             check_interrupt()?;
-            ensure!(Instant::now() < deadline, "the store does not listen\n{}", store._server.tail());
+            ensure!(Instant::now() < deadline, "the store does not listen\n{}", store.server.tail());
             std::thread::sleep(LOOK_EVERY);
         }
         store.curl(&["--request", "PUT"], "")?;
