@@ -167,6 +167,8 @@ class Member:
     state: str = "waiting"
     #: It is started again when it has asked for that.
     wanted: bool = True
+    #: It was asked to leave a node that Ray drains.
+    leaves: bool = False
     starts: int = 0
     actor: Any = None
     #: The actor's answers: its place, and the end of its process.

@@ -201,20 +201,18 @@ class Job:
             os.getcwd() if is_controller else None,
             self._controller.about.versions if self._controller.about is not None else "",
         )
-        member.state, member.starts, member.began = "running", member.starts + 1, time.monotonic()
+        member.state, member.starts, member.leaves, member.began = "running", member.starts + 1, False, time.monotonic()
         member.tell_at = member.began + TELL_EVERY
         member.pending = member.actor.run.remote(command)
 
     def _supervise(self) -> None:
-        draining: set[str] = set()
         try:
             while not self._over.wait(LOOK_EVERY):
-                found = set(self._ray._private.state.state.get_draining_nodes())
+                draining = set(self._ray._private.state.state.get_draining_nodes())
                 with self._lock:
-                    self._leave(found - draining)
+                    self._leave(draining)
                     for member in (self._controller, *self._members):
-                        self._look_at(member, found)
-                draining = found
+                        self._look_at(member, draining)
         except Exception as error:
             self._end(f"the driver no longer looks after the job: {error!r}")
 
@@ -264,11 +262,15 @@ class Job:
             self._free(member)
             return Ended(-signal.SIGKILL, f"its actor is lost ({type(error).__name__})", ip)
 
-    def _leave(self, nodes: set[str]) -> None:
-        """Asks members on nodes that Ray drains to end; they are started again elsewhere."""
-        for member in (self._controller, *self._members):
-            if member.about is None or member.about.node not in nodes or member.state != "running":
+    def _leave(self, draining: set[str]) -> None:
+        """Asks members on nodes that Ray drains to end, servers after switches, whose sums they take; they are started again elsewhere."""
+        members = (self._controller, *self._members)
+        there = [member for member in members if member.about and member.about.node in draining and member.state == "running"]
+        has_switch = any(member.role == "switch" for member in there)
+        for member in there:
+            if member.leaves or (has_switch and member.role == "server"):
                 continue
+            member.leaves = True
             if member is self._controller:
                 _report(f"Ray drains node {member.about.ip}, which has the driver and the controller: the job ends with it")
             else:

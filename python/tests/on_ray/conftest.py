@@ -20,10 +20,14 @@ from pathlib import Path
 
 import pytest
 
-# Ray reads these when it is imported: its processes show each other a token, and report nothing to its authors.
+# Ray reads these when it is imported: its processes show each other a token, report nothing to its authors, and a node that is killed is
+# noticed after 5 s.
 os.environ.update(RAY_AUTH_MODE="token", RAY_AUTH_TOKEN=secrets.token_hex(32), RAY_USAGE_STATS_ENABLED="0")
+os.environ.update(RAY_health_check_period_ms="1000", RAY_gcs_server_request_timeout_seconds="10")
 ray = pytest.importorskip("ray")
 HEAD_PORT = 6379
+#: Seconds for a cluster to begin, on processors that others use as well.
+START_MAX = 180
 #: Directory of sessions of Ray. Each node but the head mounts one of its own over it, as other machines have.
 SESSIONS = Path(tempfile.mkdtemp(prefix="libra-ray-"))
 
@@ -33,10 +37,11 @@ class Node:
 
     def __init__(self, namespace: str, ip: str, head: Node | None) -> None:
         self.namespace, self.ip, self._head = namespace, ip, head
+        self._process: subprocess.Popen[bytes] | None = None
 
-    def start(self, resources: str = '{"libra_switch": 1}', **environment: str) -> None:
+    def start(self) -> None:
         program = [str(Path(sys.executable).parent / "ray"), "start", "--block", f"--node-ip-address={self.ip}"]
-        program += ["--num-cpus=3", f"--resources={resources}", "--object-store-memory=80000000", "--disable-usage-stats"]
+        program += ["--num-cpus=3", '--resources={"libra_switch": 1}', "--object-store-memory=80000000", "--disable-usage-stats"]
         if self._head is None:
             program += ["--head", f"--port={HEAD_PORT}", f"--temp-dir={SESSIONS}", "--include-dashboard=false"]
             mount = ""
@@ -44,13 +49,18 @@ class Node:
             program += [f"--address={self._head.ip}:{HEAD_PORT}"]
             mount = f"mount -t tmpfs libra-ray {SESSIONS};"
         with open(SESSIONS / f"{self.namespace}.log", "ab") as log:
-            subprocess.Popen(
+            self._process = subprocess.Popen(
                 ["ip", "netns", "exec", self.namespace, "sh", "-ec", f'{mount} exec "$@"', "sh", *program],
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
-                env={**os.environ, **environment},
             )
+
+    def start_again_if_ended(self) -> None:
+        """A node of Ray ends when one of its processes takes too long to begin, as on processors that are busy."""
+        if self._process is not None and self._process.poll() is not None:
+            self.kill()
+            self.start()
 
     def pids(self, program: str = "") -> set[int]:
         """Returns the processes on the node, or those of a program."""
@@ -71,6 +81,8 @@ class Node:
                 os.kill(pid, signal.SIGKILL)
             except ProcessLookupError:
                 continue
+        if not program and self._process is not None:
+            self._process.wait()
 
 
 def _program(pid: int) -> str:
@@ -83,6 +95,8 @@ def _program(pid: int) -> str:
 class Nodes:
     def __init__(self, nodes: list[Node]) -> None:
         self.all = nodes
+        #: Ids of nodes of Ray that were killed, also if Ray has not noticed that yet.
+        self._gone: set[str] = set()
 
     def __getitem__(self, index: int) -> Node:
         return self.all[index]
@@ -90,16 +104,32 @@ class Nodes:
     def of(self, ip: str) -> Node:
         return next(node for node in self.all if node.ip == ip)
 
+    def id(self, node: Node) -> str:
+        """Returns the id that Ray has given to a node."""
+        return next(name for name, ip in self._alive().items() if ip == node.ip)
+
     def processes(self) -> set[int]:
         """Returns all processes of the binary."""
         return set().union(*(node.pids("libra") for node in self.all))
 
-    def wait_for(self, count: int) -> None:
-        """Waits until so many nodes are alive."""
-        deadline = time.monotonic() + 60
-        while sum(node["Alive"] for node in ray.nodes()) != count:
+    def begin_again(self, node: Node) -> None:
+        """Kills what is left of a node, and starts it as a new one. A test that needs it waits for it."""
+        self._gone |= {name for name, ip in self._alive().items() if ip == node.ip}
+        node.kill()
+        node.start()
+
+    def wait(self) -> None:
+        """Waits until all nodes are alive."""
+        deadline = time.monotonic() + START_MAX
+        while set(self._alive().values()) != {node.ip for node in self.all}:
             assert time.monotonic() < deadline, ray.nodes()
             time.sleep(0.1)
+            for node in self.all[1:]:
+                node.start_again_if_ended()
+
+    def _alive(self) -> dict[str, str]:
+        alive = {node["NodeID"]: node["NodeManagerAddress"] for node in ray.nodes() if node["Alive"]}
+        return {name: ip for name, ip in alive.items() if name not in self._gone}
 
 
 @pytest.fixture(scope="session")
@@ -117,7 +147,7 @@ def nodes() -> Iterator[Nodes]:
         connect(nodes)
         for node in made[1:]:
             node.start()
-        nodes.wait_for(len(made))
+        nodes.wait()
         yield nodes
     finally:
         ray.shutdown()
@@ -127,13 +157,16 @@ def nodes() -> Iterator[Nodes]:
 
 
 def connect(nodes: Nodes) -> None:
+    """Connects to the head when that is ready."""
     os.environ["RAY_ADDRESS"] = f"{nodes[0].ip}:{HEAD_PORT}"
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + START_MAX
     while True:
         try:
             socket.create_connection((nodes[0].ip, HEAD_PORT)).close()
-            break
+            ray.init(os.environ["RAY_ADDRESS"], log_to_driver=False)
+            return
         except OSError:
-            assert time.monotonic() < deadline, "the head of the cluster does not listen"
+            assert time.monotonic() < deadline, "the head of the cluster does not answer"
+            ray.shutdown()
             time.sleep(0.1)
-    ray.init(os.environ["RAY_ADDRESS"], log_to_driver=False)
+            nodes[0].start_again_if_ended()

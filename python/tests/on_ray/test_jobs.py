@@ -20,18 +20,19 @@ from conftest import Nodes
 #: A job of some seconds, whose result does not depend on timing.
 SHORT = 'mode = "sync"\nepochs = 3\nquiet = true\n'
 #: One that is long enough to be disturbed, and whose servers keep their rows.
-LONG = 'epochs = 12\nquiet = true\nlog = true\n[server]\nstate-dir = "FOLDER/{member}"\n'
-#: HR@10 of LONG is 0.70 to 0.73, also when a worker misses an epoch; that of popularity is 0.47.
-GOOD = 0.67
+LONG = 'epochs = EPOCHS\nquiet = true\nlog = true\n[server]\nstate-dir = "FOLDER/{member}"\n'
+#: HR@10 of LONG is 0.66 to 0.73 after 5 epochs and more; that of popularity is 0.47.
+GOOD = 0.63
 
 
 @pytest.fixture
 def start(nodes: Nodes, tmp_path: Path) -> Iterator[Callable[..., libra_ps.ray.Job]]:
     jobs: list[libra_ps.ray.Job] = []
+    nodes.wait()
 
-    def start(text: str, **sizes: int) -> libra_ps.ray.Job:
+    def start(text: str, epochs: int = 0, **sizes: int | str) -> libra_ps.ray.Job:
         path = tmp_path / "job.toml"
-        path.write_text(text.replace("FOLDER", str(tmp_path)))
+        path.write_text(text.replace("FOLDER", str(tmp_path)).replace("EPOCHS", str(epochs)))
         jobs.append(libra_ps.ray.run(path, **sizes))
         return jobs[-1]
 
@@ -75,33 +76,27 @@ def progress(job: libra_ps.ray.Job) -> float:
     return float(status["progress"]["ratio"] or 0) if status is not None else 0.0
 
 
-@pytest.fixture(scope="module")
-def by_hand(tmp_path_factory: pytest.TempPathFactory) -> Callable[[int], float]:
-    """HR@10 of `libra train` after so many epochs of such a job."""
-
-    def train(epochs: int) -> float:
-        report = tmp_path_factory.mktemp("hand") / "report.json"
-        options = ["--mode=sync", f"--epochs={epochs}", "--quiet", "--switch=udp", f"--json={report}"]
-        subprocess.run([os.environ["LIBRA_BINARY"], "train", *options], check=True, timeout=120)
-        return float(json.loads(report.read_text())["quality"]["hr10"])
-
-    return train
-
-
 def test_a_job_is_as_good_as_one_by_hand(
-    start: Callable[..., libra_ps.ray.Job], nodes: Nodes, by_hand: Callable[[int], float]
+    start: Callable[..., libra_ps.ray.Job], nodes: Nodes, tmp_path: Path
 ) -> None:
+    path = tmp_path / "by-hand.json"
+    options = ["--mode=sync", "--epochs=3", "--quiet", "--switch=udp", f"--json={path}"]
+    # It runs meanwhile: its result does not depend on timing.
+    by_hand = subprocess.Popen([os.environ["LIBRA_BINARY"], "train", *options])
     job = start(SHORT, servers=2, switches=1, workers=2)
     status = job.status()
     assert {shown["node"] for shown in status["members"]} == {node.ip for node in nodes.all}
     assert [shown["member"] for shown in status["members"] if shown["starts"] != 1] == []
     report = finish(job)
-    assert abs(report["quality"]["hr10"] - by_hand(3)) <= 0.01, report["quality"]
+    assert by_hand.wait(120) == 0
+    expected = json.loads(path.read_text())["quality"]["hr10"]
+    print(f"HR@10 by hand {expected:.4f}, on Ray {report['quality']['hr10']:.4f}")
+    assert abs(report["quality"]["hr10"] - expected) <= 0.01, report["quality"]
     assert report["switch"]["pushes"] > 0
 
 
-def test_processes_and_actors_that_are_killed_come_back(start: Callable[..., libra_ps.ray.Job], nodes: Nodes) -> None:
-    job = start(LONG, servers=2, switches=1, workers=2)
+def test_processes_actors_and_a_node_that_are_killed_come_back(start: Callable[..., libra_ps.ray.Job], nodes: Nodes) -> None:
+    job = start(LONG, epochs=10, servers=2, switches=1, workers=2)
     until(lambda: progress(job) > 0.02)
     for names in (("worker-1", "server-0"), ("controller",)):
         for name in names:
@@ -117,10 +112,18 @@ def test_processes_and_actors_that_are_killed_come_back(start: Callable[..., lib
     until(lambda: not processes & nodes.processes(), 5)
     until(lambda: all(is_back(job, name) for name in names))
     assert ["its actor is lost" in member(job, name)["last"] for name in names] == [True] * 2
+    # The head has the driver, and the controller.
+    lost = next(node for node in nodes.all[1:] if node.pids("libra"))
+    gone = [shown["member"] for shown in job.status()["members"] if shown["node"] == lost.ip]
+    starts = {name: member(job, name)["starts"] for name in gone}
+    lost.kill("raylet")
+    until(lambda: all(member(job, name)["starts"] > starts[name] and member(job, name)["pid"] for name in gone))
+    assert lost.ip not in {shown["node"] for shown in job.status()["members"]}
+    nodes.begin_again(lost)
     report = finish(job)
     assert report["quality"]["hr10"] > GOOD
-    # At most two for each of the workers.
-    assert report["data"]["repeated"] <= 4, report["data"]
+    # At most two for each time that a worker was killed.
+    assert report["data"]["repeated"] <= 8, report["data"]
     assert {shown["state"] for shown in job.status()["members"]} == {"done"}
 
 
@@ -128,31 +131,15 @@ def parent(process: int) -> int:
     return int(Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[1])
 
 
-def test_members_of_a_node_that_is_lost_come_back_elsewhere(start: Callable[..., libra_ps.ray.Job], nodes: Nodes) -> None:
-    job = start(LONG, servers=2, switches=1, workers=2)
-    until(lambda: progress(job) > 0.02)
-    lost = nodes.of(member(job, "server-1")["node"])
-    gone = [shown["member"] for shown in job.status()["members"] if shown["node"] == lost.ip]
-    assert "controller" not in gone
-    lost.kill("raylet")
-    try:
-        until(lambda: all(is_back(job, name) for name in gone))
-        assert lost.ip not in {shown["node"] for shown in job.status()["members"]}
-        assert finish(job)["quality"]["hr10"] > GOOD
-    finally:
-        lost.kill()
-        lost.start()
-        nodes.wait_for(len(nodes.all))
-
-
 def test_members_leave_a_node_that_ray_drains(start: Callable[..., libra_ps.ray.Job], nodes: Nodes) -> None:
-    job = start(LONG, servers=2, switches=1, workers=2)
+    job = start(LONG, epochs=5, servers=2, switches=1, workers=2)
     until(lambda: progress(job) > 0.02)
-    drained = nodes.of(member(job, "server-1")["node"])
+    of_head = {shown["member"] for shown in job.status()["members"] if shown["node"] == nodes[0].ip}
+    server = next(name for name in ("server-0", "server-1") if name not in of_head)
+    drained = nodes.of(member(job, server)["node"])
     gone = [shown["member"] for shown in job.status()["members"] if shown["node"] == drained.ip]
-    node = next(node["NodeID"] for node in ray.nodes() if node["Alive"] and node["NodeManagerAddress"] == drained.ip)
     why = ["--reason=DRAIN_NODE_REASON_PREEMPTION", "--reason-message=test", "--deadline-remaining-seconds=600"]
-    program = [str(Path(sys.executable).parent / "ray"), "drain-node", f"--node-id={node}", *why]
+    program = [str(Path(sys.executable).parent / "ray"), "drain-node", f"--node-id={nodes.id(drained)}", *why]
     subprocess.run(program, check=True, capture_output=True, timeout=60)
     try:
         until(lambda: all(is_back(job, name) for name in gone))
@@ -162,14 +149,13 @@ def test_members_leave_a_node_that_ray_drains(start: Callable[..., libra_ps.ray.
         assert ["drained" in member(job, name)["last"] for name in gone] == [True] * len(gone)
         report = finish(job)
         assert report["quality"]["hr10"] > GOOD
-        assert report["failover"]["lost"] == []
+        assert report["data"]["repeated"] == 0, report["data"]
+        # A switch gives its regions up while a server is away (rule E8): what it had of them comes from workers again.
+        assert [lost for lost in report["failover"]["lost"] if not lost["member"].startswith("switch")] == []
         assert all(returned["downtime_ms"] < 20_000 for returned in report["failover"]["returned"])
         assert report["failover"]["returned"], "the server has come back"
     finally:
-        drained.kill()
-        drained.start()
-        until(lambda: node not in {node["NodeID"] for node in ray.nodes() if node["Alive"]})
-        nodes.wait_for(len(nodes.all))
+        nodes.begin_again(drained)
 
 
 @ray.remote(num_cpus=1)
@@ -191,7 +177,7 @@ def test_workers_come_and_leave_and_cancelling_ends_all(start: Callable[..., lib
     # What others leave is enough for servers, the switch and two workers.
     others = [Other.remote() for _ in range(4)]
     ray.get([other.is_there.remote() for other in others])
-    job = start(LONG.replace("12", "2000"), servers=2, switches=1, workers="2..4")
+    job = start(LONG, epochs=2000, servers=2, switches=1, workers="2..4")
     until(lambda: progress(job) > 0.0001)
     pids = {shown["pid"] for shown in job.status()["members"]} - {None}
     assert len(pids) == 6 and pids == nodes.processes()
@@ -224,14 +210,6 @@ def test_workers_come_and_leave_and_cancelling_ends_all(start: Callable[..., lib
     until(lambda: ray.available_resources().get("CPU") == ray.cluster_resources()["CPU"])
 
 
-def test_a_cancelled_job_goes_on_from_its_disks(start: Callable[..., libra_ps.ray.Job]) -> None:
-    job = start(LONG, servers=2, switches=1, workers=2)
-    until(lambda: progress(job) > 0.3)
-    job.cancel()
-    again = start(LONG, servers=2, switches=1, workers=2)
-    assert finish(again)["quality"]["hr10"] > GOOD
-
-
 def drive(folder: Path, *options: str) -> subprocess.Popen[bytes]:
     """Starts the driver of a job, as a person would."""
     command = [sys.executable, "-m", "libra_ps.ray", "run", str(folder / "job.toml"), *options]
@@ -239,23 +217,31 @@ def drive(folder: Path, *options: str) -> subprocess.Popen[bytes]:
         return subprocess.Popen(command, stdout=log, stderr=log)
 
 
-def test_a_driver_that_is_terminated_leaves_no_process(nodes: Nodes, tmp_path: Path) -> None:
-    (tmp_path / "job.toml").write_text("epochs = 2000\n")
-    driver = drive(tmp_path, "--servers=1", "--switches=1", "--workers=2")
+def test_a_driver_that_is_terminated_goes_on_from_its_disks(nodes: Nodes, tmp_path: Path) -> None:
+    nodes.wait()
+    text = LONG.replace("FOLDER", str(tmp_path)).replace("EPOCHS", "5").replace("quiet = true\n", "")
+    (tmp_path / "job.toml").write_text(f'json = "{tmp_path}/report.json"\n{text}')
+    driver = drive(tmp_path, "--servers=2", "--switches=1", "--workers=2")
     try:
-        until(lambda: len(nodes.processes()) == 5)
+        until(lambda: len(nodes.processes()) == 6)
         until(lambda: b"training begins" in (tmp_path / "log").read_bytes())
         driver.send_signal(signal.SIGTERM)
         assert driver.wait(30) == 130
-        until(lambda: not nodes.processes(), 30)
+        until(lambda: not nodes.processes(), 10)
+        driver = drive(tmp_path, "--servers=2", "--switches=1", "--workers=2")
+        assert driver.wait(120) == 0, (tmp_path / "log").read_text()
     finally:
         driver.kill()
         driver.wait()
+    assert b"took over" in (tmp_path / "log").read_bytes()
+    report = json.loads((tmp_path / "report.json").read_text())
+    assert report["quality"]["hr10"] > GOOD
 
 
 def test_a_job_whose_driver_is_killed_resumes_at_its_url(nodes: Nodes, tmp_path: Path) -> None:
     """The controller dies with it; the same command goes on from the newest checkpoint, with other numbers of members."""
-    text = f'epochs = 8\nquiet = true\ncheckpoint-every = 1\ncheckpoints = "file://{tmp_path}/checkpoints"\njson = "{tmp_path}/report.json"\n'
+    nodes.wait()
+    text = f'epochs = 20\nquiet = true\ncheckpoint-every = 1\ncheckpoints = "file://{tmp_path}/checkpoints"\njson = "{tmp_path}/report.json"\n'
     (tmp_path / "job.toml").write_text(f'{text}[server]\nstate-dir = "{tmp_path}/{{job}}/{{member}}"\n')
     driver = drive(tmp_path, "--resume", "--servers=1", "--switches=1", "--workers=1")
     try:
@@ -270,6 +256,6 @@ def test_a_job_whose_driver_is_killed_resumes_at_its_url(nodes: Nodes, tmp_path:
         driver.kill()
         driver.wait()
     report = json.loads((tmp_path / "report.json").read_text())
-    assert 0 < report["data"]["samples_before"] < report["samples"] and report["samples"] % 8 == 0
+    assert 0 < report["data"]["samples_before"] < report["samples"] and report["samples"] % 20 == 0
     assert report["quality"]["hr10"] > GOOD
     assert len(list(tmp_path.glob("20*-*/"))) == 2, "each run has directories of its own"
