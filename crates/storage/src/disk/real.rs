@@ -98,14 +98,19 @@ fn make_durably(root: &Path, sync: &mut impl FnMut(&Path) -> io::Result<()>) -> 
     match make_directory(root) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => {
             make_durably(parent, sync)?;
-            make_directory(root)?;
+            // Another shard of this server may have been faster.
+            make_directory(root).or_else(|error| allow_existing(root, error))?;
         }
         // A directory of another user may lie where its parent cannot be opened.
         Ok(()) => sync_parent(parent, sync)?,
-        Err(error) if error.kind() == io::ErrorKind::AlreadyExists && root.is_dir() => {}
-        Err(error) => return Err(error),
+        Err(error) => allow_existing(root, error)?,
     }
     sync(parent)
+}
+
+/// No error if a directory could not be made because it is there.
+fn allow_existing(path: &Path, error: io::Error) -> io::Result<()> {
+    if error.kind() == io::ErrorKind::AlreadyExists && path.is_dir() { Ok(()) } else { Err(error) }
 }
 
 /// Syncs the name of a directory that was there, if that can be done.
@@ -350,6 +355,26 @@ mod tests {
         fs::write(base.join("file"), b"").unwrap();
         make_durably(&base.join("file"), &mut |_| Ok(())).unwrap_err();
         make_durably(&base.join("a/x"), &mut |_| Err(io::ErrorKind::Other.into())).unwrap_err();
+    }
+
+    #[test]
+    fn shards_that_begin_at_once_make_their_parents_together() {
+        const SHARDS: usize = 8;
+        let folder = tempfile::tempdir().unwrap();
+        for run in 0..100 {
+            let state = folder.path().join(format!("run-{run}/job/server-0"));
+            let barrier = std::sync::Barrier::new(SHARDS);
+            std::thread::scope(|scope| {
+                for shard in 0..SHARDS {
+                    let (barrier, place) = (&barrier, state.join(format!("shard-{shard}")));
+                    scope.spawn(move || {
+                        barrier.wait();
+                        make_durably(&place, &mut |_| Ok(())).unwrap();
+                        assert!(place.is_dir());
+                    });
+                }
+            });
+        }
     }
 
     fn mode(path: &Path) -> u32 {
