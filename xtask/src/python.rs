@@ -94,6 +94,18 @@ pub(crate) fn lend_torch(python: &Path) -> Result<bool> {
     Ok(true)
 }
 
+/// Returns the interpreter with torch and the directory with the package, if `cargo xtask python` has made both.
+pub(crate) fn with_torch() -> Result<Option<(PathBuf, PathBuf)>> {
+    let options = Options::default();
+    let (folder, site) = (folder(&cache(&options)?, &options, true)?, site_directory()?);
+    let is_there = is_installed(&folder) && site.join("libra_ps").is_dir();
+    Ok(is_there.then(|| (folder.join("bin/python"), site)))
+}
+
+fn site_directory() -> Result<PathBuf> {
+    Ok(shell::target_directory()?.join("python/site"))
+}
+
 /// Builds the wheel and installs it. Returns the directory that has the package then.
 pub(crate) fn site() -> Result<PathBuf> {
     let options = Options::default();
@@ -105,7 +117,7 @@ pub(crate) fn site() -> Result<PathBuf> {
 /// Builds the wheel and installs it outside of the source tree. Returns both.
 fn install(python: &Path) -> Result<(PathBuf, PathBuf)> {
     let wheel = build(python)?;
-    let site = shell::target_directory()?.join("python/site");
+    let site = site_directory()?;
     if site.exists() {
         fs::remove_dir_all(&site).with_context(|| format!("cannot remove {}", site.display()))?;
     }

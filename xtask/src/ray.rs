@@ -28,6 +28,9 @@ pub(crate) struct Options {
     /// Tests to run, as `pytest -k` takes them
     #[arg(long, value_name = "EXPRESSION")]
     tests: Option<String>,
+    /// Measures instead: samples/s on Ray and of the same processes by hand, in so many rounds
+    #[arg(long, value_name = "N", conflicts_with = "tests")]
+    rounds: Option<u32>,
     /// Fails instead of skipping when this machine cannot do it
     #[arg(long)]
     required: bool,
@@ -64,6 +67,9 @@ pub(crate) fn run(options: &Options) -> Result<Outcome> {
     command.arg(&python).args(["-m", "pytest", "-rs", "--durations=0", "python/tests/on_ray"]);
     // Warnings of Ray are not ours.
     command.args(["--override-ini=filterwarnings=default", "--override-ini=cache_dir=target/ray/pytest"]);
+    if let Some(rounds) = options.rounds {
+        command.args(["-s", "-k=throughput"]).env("LIBRA_RAY_ROUNDS", rounds.to_string());
+    }
     command.args(options.tests.as_deref().map(|tests| format!("-k={tests}")));
     command.env("PYTHONPATH", &site).env_remove("PYTHONHOME").env_remove("RAY_ADDRESS");
     command.env("LIBRA_BINARY", &libra).env("LIBRA_RAY_NODES", named.join(","));
@@ -76,7 +82,7 @@ pub(crate) fn run(options: &Options) -> Result<Outcome> {
         "{}",
         printed
             .lines()
-            .filter(|line| line.contains(" passed") || line.contains("s call "))
+            .filter(|line| line.contains(" passed") || line.contains("s call ") || line.contains(" by hand"))
             .collect::<Vec<_>>()
             .join("\n")
     );

@@ -25,6 +25,7 @@ pub(crate) fn run(options: &StepOptions) -> Result<Outcome> {
     type Check = fn(&mut Cluster) -> Result<Finding>;
     let checks: &[(&str, Check)] = &[
         ("default job", job::trains),
+        ("program in Python", job::runs_a_program),
         ("members, killed", job::members_return),
         ("node, down", job::node_goes_down),
         ("job, cancelled", job::is_cancelled),

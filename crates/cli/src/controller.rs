@@ -5,7 +5,7 @@ use std::sync::mpsc::RecvTimeoutError;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Error, Result, bail};
 use clap::{Args, ValueEnum};
 use libra_client::{Controller, ControllerCommand, ControllerEvent, JobSpec, Outcome, PacketTags, Sizes};
 use serde_json::json;
@@ -23,7 +23,7 @@ use libra_launch::progress::Bars;
 use libra_launch::resume::Resume;
 use libra_launch::security::SecurityArguments;
 use libra_launch::watching::{CommandArguments, ControllerWatch, WatchArguments, report};
-use libra_net::Supervisor;
+use libra_net::{NodeError, Security, Supervisor, ask_controller};
 
 /// Gathers a cluster, runs one job on it and prints its report.
 ///
@@ -104,7 +104,8 @@ pub(crate) fn run(arguments: &Arguments) -> Result<()> {
 
 fn gather(arguments: &Arguments, watch: &mut ControllerWatch) -> Result<()> {
     let started = Instant::now();
-    let controller = Controller::bind(arguments.listen)?;
+    let controller =
+        Controller::bind(arguments.listen).map_err(|error| named_by_its_holder(arguments, error))?;
     let address = controller.address();
     let security = arguments.security.of_controller(address, arguments.job.bars())?;
     let controller = controller
@@ -134,6 +135,20 @@ fn gather(arguments: &Arguments, watch: &mut ControllerWatch) -> Result<()> {
     let (job, outcome, events) = ended?;
     arguments.job.report(&job, &outcome, &events, started, more, watch)?;
     uncommitted.map_or(Ok(()), |reason| bail!(reason))
+}
+
+/// Seconds for an answer of what has the address.
+const ANSWER_MAX: Duration = Duration::from_secs(2);
+
+/// Adds to an address in use that a controller has it: an engine may have started two.
+fn named_by_its_holder(arguments: &Arguments, error: NodeError) -> Error {
+    let is_in_use = error.is_transient();
+    let security = arguments.security.if_given(arguments.job.bars()).unwrap_or(Security::NONE);
+    let error = Error::from(error);
+    if is_in_use && ask_controller(arguments.listen, &security, ANSWER_MAX).is_ok() {
+        return error.context("another controller is there, and goes on with its job");
+    }
+    error
 }
 
 fn committer(arguments: &Arguments, watch: &ControllerWatch) -> Result<Option<Committer>> {

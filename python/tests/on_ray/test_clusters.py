@@ -90,10 +90,9 @@ def test_dlrm_loses_a_node_and_is_as_good_as_by_hand(nodes: Nodes, tmp_path: Pat
     """The same program alone, under torchrun and in Ray Train. There a raylet is killed, under a server or the switch."""
     pytest.importorskip("torch")
     pytest.importorskip("ray.train.torch", exc_type=ImportError)
-    options, plan = ["--rows=60000", "--json"], str(tmp_path / "plan.toml")
+    options, plan = ["--rows=100000", "--mode=sync", "--json"], str(tmp_path / "plan.toml")
     dlrm = str(EXAMPLES / "dlrm.py")
-    run(sys.executable, dlrm, *options, LIBRA_PROFILE=plan)
-    options += ["--mode=sync", "--epochs=3"]
+    run(sys.executable, dlrm, "--rows=20000", LIBRA_PROFILE=plan)
     by_hand = tmp_path / "by-hand"
     with by_hand.open("wb") as file:
         torchrun = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node=2", dlrm, *options]

@@ -59,10 +59,10 @@ def finish(job: libra_ps.ray.Job) -> dict[str, Any]:
             before = progress(job)
 
 
-def until(holds: Callable[[], bool], seconds: float = 90) -> None:
+def until(holds: Callable[[], bool], seconds: float = 90, driver: subprocess.Popen[bytes] | None = None) -> None:
     deadline = time.monotonic() + seconds
     while not holds():
-        assert time.monotonic() < deadline
+        assert time.monotonic() < deadline and (driver is None or driver.poll() is None)
         time.sleep(0.1)
 
 
@@ -76,9 +76,7 @@ def progress(job: libra_ps.ray.Job) -> float:
     return float(status["progress"]["ratio"] or 0) if status is not None else 0.0
 
 
-def test_a_job_is_as_good_as_one_by_hand(
-    start: Callable[..., libra_ps.ray.Job], nodes: Nodes, tmp_path: Path
-) -> None:
+def test_a_job_is_as_good_as_one_by_hand(start: Callable[..., libra_ps.ray.Job], nodes: Nodes, tmp_path: Path) -> None:
     path = tmp_path / "by-hand.json"
     options = ["--mode=sync", "--epochs=3", "--quiet", "--switch=udp", f"--json={path}"]
     # It runs meanwhile: its result does not depend on timing.
@@ -224,7 +222,7 @@ def test_a_driver_that_is_terminated_goes_on_from_its_disks(nodes: Nodes, tmp_pa
     driver = drive(tmp_path, "--servers=2", "--switches=1", "--workers=2")
     try:
         until(lambda: len(nodes.processes()) == 6)
-        until(lambda: b"training begins" in (tmp_path / "log").read_bytes())
+        until(lambda: b"training begins" in (tmp_path / "log").read_bytes(), driver=driver)
         driver.send_signal(signal.SIGTERM)
         assert driver.wait(30) == 130
         until(lambda: not nodes.processes(), 10)
@@ -245,7 +243,7 @@ def test_a_job_whose_driver_is_killed_resumes_at_its_url(nodes: Nodes, tmp_path:
     (tmp_path / "job.toml").write_text(f'{text}[server]\nstate-dir = "{tmp_path}/{{job}}/{{member}}"\n')
     driver = drive(tmp_path, "--resume", "--servers=1", "--switches=1", "--workers=1")
     try:
-        until(lambda: any(tmp_path.glob("checkpoints/job-*.json")))
+        until(lambda: any(tmp_path.glob("checkpoints/job-*.json")), driver=driver)
         driver.kill()
         assert driver.wait(30) == -signal.SIGKILL
         until(lambda: not nodes.processes(), 30)

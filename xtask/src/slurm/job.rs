@@ -3,11 +3,12 @@
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
+use serde_json::Value;
 
 use super::cluster::{Cluster, Step};
 use crate::findings::Finding;
-use crate::process;
 use crate::report::Report;
+use crate::{process, python, shell};
 
 /// Members of the default job.
 const MEMBERS: usize = 6;
@@ -45,8 +46,8 @@ fn wait(
     Ok(())
 }
 
-/// Waits until Slurm takes the job for done, and reads its report.
-fn finish(cluster: &Cluster, job: &str) -> Result<Report> {
+/// Waits until Slurm takes the job for done.
+fn end(cluster: &Cluster, job: &str) -> Result<()> {
     let is_over = || {
         let is_busy = || Ok::<_, anyhow::Error>(BUSY.contains(&&*cluster.field(job, "JobState")?));
         if is_busy()? {
@@ -59,6 +60,12 @@ fn finish(cluster: &Cluster, job: &str) -> Result<Report> {
     wait(cluster, job, JOB_MAX, "the job does not end", is_over)?;
     let (state, code) = (cluster.field(job, "JobState")?, cluster.field(job, "ExitCode")?);
     ensure!((&*state, &*code) == ("COMPLETED", "0:0"), "{state} {code}\n{}", cluster.output(job));
+    Ok(())
+}
+
+/// Waits until Slurm takes the job for done, and reads its report.
+fn finish(cluster: &Cluster, job: &str) -> Result<Report> {
+    end(cluster, job)?;
     let report = Report::read(&cluster.directory(job).join("report.json"))?;
     report.check_work()?;
     Ok(report)
@@ -74,6 +81,30 @@ pub(super) fn trains(cluster: &mut Cluster) -> Result<Finding> {
     let report = finish(cluster, &job)?;
     cluster.epoch_samples = report.number("samples") / 3.0;
     Ok(Finding::Passed(report.summary()))
+}
+
+/// DLRM is the program of the workers, unchanged, with its dense parameters on the servers.
+pub(super) fn runs_a_program(cluster: &mut Cluster) -> Result<Finding> {
+    let Some((python, site)) = python::with_torch()? else {
+        return Ok(Finding::Skipped("`cargo xtask python` has installed no torch".to_owned()));
+    };
+    let dlrm = shell::root().join("examples/python/dlrm.py");
+    let program = format!("{} {} --rows=30000 --mode=sync --json", python.display(), dlrm.display());
+    let site = site.to_string_lossy();
+    let variables = [
+        ("LIBRA_WORKER_PROGRAM", &*program),
+        ("LIBRA_DENSE", "server"),
+        ("LIBRA_SWITCHES", "0"),
+        ("PYTHONPATH", &*site),
+    ];
+    let job = cluster.submit(MINUTES, &variables)?;
+    end(cluster, &job)?;
+    let log = cluster.log(&job, "worker-0");
+    let summary = log.lines().find_map(|line| serde_json::from_str::<Value>(line).ok());
+    let summary = summary.with_context(|| format!("the first worker has printed no summary:\n{log}"))?;
+    let [before, after] = ["auc_before", "auc"].map(|name| summary[name].as_f64().unwrap_or_default());
+    ensure!(summary["workers"] == 2 && after > before + 0.1, "it has learnt nothing: {summary}");
+    Ok(Finding::Passed(format!("dlrm.py: AUC {after:.4f}, {before:.4f} before, with 2 workers")))
 }
 
 /// Begins a long job, and kills the step of one member of each role.

@@ -11,6 +11,7 @@ mod doctor;
 mod documents;
 mod durability;
 mod elastic;
+mod engines;
 mod environment;
 mod exit_codes;
 mod failover;

@@ -361,7 +361,7 @@ mod tests {
     fn shards_that_begin_at_once_make_their_parents_together() {
         const SHARDS: usize = 8;
         let folder = tempfile::tempdir().unwrap();
-        for run in 0..100 {
+        for run in 0..50 {
             let state = folder.path().join(format!("run-{run}/job/server-0"));
             let barrier = std::sync::Barrier::new(SHARDS);
             std::thread::scope(|scope| {

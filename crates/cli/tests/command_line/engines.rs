@@ -1,0 +1,104 @@
+//! Mistakes of engines that start members, and machines that they start them on.
+
+use std::process::{Command, Stdio};
+
+use serde_json::Value;
+use tempfile::TempDir;
+
+use crate::process::{Member, assert_refused, controller, json, libra, run, tiny_data};
+
+/// Starts the controller of a job of a server and a switch. Returns it, where it listens, and the path of its report.
+fn start(directory: &TempDir, workers: &str, options: &[&str]) -> (Member, String, String) {
+    let data = tiny_data(directory.path());
+    let report = directory.path().join("report.json").to_str().unwrap().to_owned();
+    let sizes = ["--workers", workers, "--servers", "1", "--switches", "1"];
+    let job = ["--data", &data, "--epochs", "1", "--factors", "4", "--json", &report];
+    let (controller, address) = controller(&[&sizes[..], &job, options].concat());
+    (controller, address, report)
+}
+
+fn report(path: &str) -> Value {
+    json(path.as_ref())
+}
+
+#[test]
+fn a_second_controller_is_refused_and_the_first_goes_on() {
+    let directory = TempDir::new().unwrap();
+    let (controller, address, path) = start(&directory, "1", &[]);
+    assert_refused(
+        &["controller", "--listen", &address],
+        75,
+        &["another controller is there", &address, "in use"],
+    );
+    let members = ["server", "switch", "worker"];
+    let members = members.map(|kind| Member::start(&[kind, "--controller", &address]));
+    assert_eq!(controller.end().0, Some(0));
+    assert!(members.into_iter().all(|member| member.end().0 == Some(0)));
+    assert!(report(&path)["quality"]["hr10"].is_f64());
+}
+
+#[test]
+fn a_member_too_many_is_told_how_many_are_there() {
+    let directory = TempDir::new().unwrap();
+    let (controller, address, _) = start(&directory, "1", &[]);
+    let server = Member::start(&["server", "--controller", &address]);
+    controller.line_with("server 0 joined");
+    let words = ["the cluster has no place for another server: 1 of 1 are there"];
+    assert_refused(&["server", "--controller", &address], 1, &words);
+    let others = ["switch", "worker"].map(|kind| Member::start(&[kind, "--controller", &address]));
+    assert_eq!(controller.end().0, Some(0));
+    assert_eq!(server.end().0, Some(0));
+    assert!(others.into_iter().all(|member| member.end().0 == Some(0)));
+}
+
+#[test]
+fn members_killed_while_they_gather_are_replaced() {
+    let directory = TempDir::new().unwrap();
+    let (controller, address, _) = start(&directory, "2", &[]);
+    let member = |kind: &str| Member::start(&[kind, "--controller", &address]);
+    for kind in ["server", "switch", "worker"] {
+        let killed = member(kind);
+        controller.line_with(&format!("{kind} 0 joined"));
+        killed.signal("-KILL");
+        killed.end();
+    }
+    let members = ["server", "switch", "worker", "worker"].map(member);
+    let (code, last) = controller.end();
+    assert_eq!(code, Some(0), "{last}");
+    for member in members {
+        let (code, last) = member.end();
+        assert_eq!(code, Some(0), "{last}");
+    }
+}
+
+/// A command whose time of day is another.
+fn at(offset: &str, arguments: &[&str]) -> Command {
+    let plain = libra(arguments);
+    let mut command = Command::new("faketime");
+    command.args(["-f", offset]).arg(plain.get_program()).args(plain.get_args()).stdin(Stdio::null());
+    // The time that passes is the same on all machines.
+    command.env("FAKETIME_DONT_FAKE_MONOTONIC", "1");
+    command
+}
+
+#[test]
+fn clocks_that_are_an_hour_apart_make_no_difference() {
+    if Command::new("faketime").arg("--version").output().is_err() {
+        eprintln!("SKIPPED: there is no faketime: apt-get install faketime");
+        return;
+    }
+    let directory = TempDir::new().unwrap();
+    let token = directory.path().join("token");
+    let token = token.to_str().unwrap();
+    assert!(run(&["token", "--out", token]).status.success());
+    let (controller, address, path) = start(&directory, "1", &["--token-file", token]);
+    let member = |offset: &str, kind: &str| {
+        Member::spawn(&mut at(offset, &[kind, "--controller", &address, "--token-file", token]))
+    };
+    let members = [member("+1h", "server"), member("-1h", "switch"), member("-1h", "worker")];
+    let (code, last) = controller.end();
+    assert_eq!(code, Some(0), "{last}");
+    assert!(members.into_iter().all(|member| member.end().0 == Some(0)));
+    let seconds = report(&path)["seconds"]["total"].as_f64().unwrap();
+    assert!(seconds < 600.0, "an hour is in no time: {seconds}");
+}
