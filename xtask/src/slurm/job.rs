@@ -104,7 +104,7 @@ pub(super) fn runs_a_program(cluster: &mut Cluster) -> Result<Finding> {
     let summary = summary.with_context(|| format!("the first worker has printed no summary:\n{log}"))?;
     let [before, after] = ["auc_before", "auc"].map(|name| summary[name].as_f64().unwrap_or_default());
     ensure!(summary["workers"] == 2 && after > before + 0.1, "it has learnt nothing: {summary}");
-    Ok(Finding::Passed(format!("dlrm.py: AUC {after:.4f}, {before:.4f} before, with 2 workers")))
+    Ok(Finding::Passed(format!("dlrm.py: AUC {after:.4}, {before:.4} before, with 2 workers")))
 }
 
 /// Begins a long job, and kills the step of one member of each role.
