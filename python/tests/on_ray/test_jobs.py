@@ -227,7 +227,7 @@ def test_a_driver_that_is_terminated_goes_on_from_its_disks(nodes: Nodes, tmp_pa
         assert driver.wait(30) == 130
         until(lambda: not nodes.processes(), 10)
         driver = drive(tmp_path, "--servers=2", "--switches=1", "--workers=2")
-        assert driver.wait(120) == 0, (tmp_path / "log").read_text()
+        assert driver.wait(200) == 0, (tmp_path / "log").read_text()
     finally:
         driver.kill()
         driver.wait()
@@ -239,7 +239,7 @@ def test_a_driver_that_is_terminated_goes_on_from_its_disks(nodes: Nodes, tmp_pa
 def test_a_job_whose_driver_is_killed_resumes_at_its_url(nodes: Nodes, tmp_path: Path) -> None:
     """The controller dies with it; the same command goes on from the newest checkpoint, with other numbers of members."""
     nodes.wait()
-    text = f'epochs = 20\nquiet = true\ncheckpoint-every = 1\ncheckpoints = "file://{tmp_path}/checkpoints"\njson = "{tmp_path}/report.json"\n'
+    text = f'epochs = 10\nquiet = true\ncheckpoint-every = 1\ncheckpoints = "file://{tmp_path}/checkpoints"\njson = "{tmp_path}/report.json"\n'
     (tmp_path / "job.toml").write_text(f'{text}[server]\nstate-dir = "{tmp_path}/{{job}}/{{member}}"\n')
     driver = drive(tmp_path, "--resume", "--servers=1", "--switches=1", "--workers=1")
     try:
@@ -247,13 +247,14 @@ def test_a_job_whose_driver_is_killed_resumes_at_its_url(nodes: Nodes, tmp_path:
         driver.kill()
         assert driver.wait(30) == -signal.SIGKILL
         until(lambda: not nodes.processes(), 30)
-        assert not (tmp_path / "report.json").exists()
+        # A controller makes the file of its report when it begins.
+        assert not (tmp_path / "report.json").read_text()
         driver = drive(tmp_path, "--resume", "--servers=2", "--switches=1", "--workers=1..3")
-        assert driver.wait(120) == 0, (tmp_path / "log").read_text()
+        assert driver.wait(200) == 0, (tmp_path / "log").read_text()
     finally:
         driver.kill()
         driver.wait()
     report = json.loads((tmp_path / "report.json").read_text())
-    assert 0 < report["data"]["samples_before"] < report["samples"] and report["samples"] % 20 == 0
+    assert 0 < report["data"]["samples_before"] < report["samples"] and report["samples"] % 10 == 0
     assert report["quality"]["hr10"] > GOOD
     assert len(list(tmp_path.glob("20*-*/"))) == 2, "each run has directories of its own"
