@@ -31,6 +31,7 @@ mod report;
 mod shell;
 mod slurm;
 mod smoke;
+mod stores;
 mod systemd;
 mod tidy;
 mod torchx;
@@ -100,6 +101,8 @@ enum Command {
     Kubernetes(findings::StepOptions),
     /// Runs the batch script of `deploy/slurm` in a Slurm of four daemons, with jobs whose members are killed (needs root)
     Slurm(findings::StepOptions),
+    /// Runs jobs whose checkpoints go to a directory, moto, s3s-fs and Azurite, with kills, damage and refusals
+    Stores(stores::Options),
     /// Boots the units of `deploy/systemd` in a container, with a job whose members are killed and stopped (needs root)
     Systemd(systemd::Options),
     /// Runs a job by the component of TorchX, on this machine
@@ -143,6 +146,7 @@ fn main() -> ExitCode {
         Command::Container(options) => container::run(&options),
         Command::Kubernetes(options) => kubernetes::run(&options),
         Command::Slurm(options) => slurm::run(&options),
+        Command::Stores(options) => stores::run(&options),
         Command::Systemd(options) => systemd::run(&options),
         Command::Torchx(options) => torchx::run(&options),
         Command::Ray(options) => ray::run(&options),

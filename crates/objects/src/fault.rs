@@ -30,6 +30,14 @@ pub enum Fault {
         /// The answer of the server.
         reason: String,
     },
+    /// The server takes a request for one of another time.
+    #[error(
+        "the clock of this machine is not that of the server, which refuses what it signs: set it: {reason}"
+    )]
+    Clock {
+        /// The answer of the server.
+        reason: String,
+    },
     /// The bucket is in another region.
     #[error("the bucket is in another region than {region}: set AWS_REGION")]
     WrongRegion {
@@ -71,6 +79,9 @@ impl Fault {
         }
         if has(&[NOT_PARTIAL, "Range request not supported"]) {
             return Self::NoRanges;
+        }
+        if has(&["RequestTimeTooSkewed", "Request date header too old"]) {
+            return Self::Clock { reason: text };
         }
         if matches!(status(&text), Some(401 | 403)) {
             return Self::Denied { reason: text };
@@ -129,5 +140,20 @@ fn chain(error: &Error) -> String {
         Some(_) => word.split('?').next().unwrap_or(word),
         None => word,
     });
-    words.collect::<Vec<_>>().join(" ")
+    in_one_line(&words.collect::<Vec<_>>().join(" "))
+}
+
+/// A message with the answer of a server in XML, of which its code and message stay, without ends of lines.
+fn in_one_line(text: &str) -> String {
+    let (before, answer) = match text.find("<?xml").or_else(|| text.find("<Error>")) {
+        Some(at) => text.split_at(at),
+        None => (text, ""),
+    };
+    let element = |name: &str| {
+        let (_, rest) = answer.split_once(&format!("<{name}>"))?;
+        Some(rest.split_once(&format!("</{name}>"))?.0)
+    };
+    let known: Vec<&str> = ["Code", "Message"].into_iter().filter_map(element).collect();
+    let answer = if known.is_empty() { answer.to_owned() } else { known.join(": ") };
+    format!("{before}{answer}").split_whitespace().collect::<Vec<_>>().join(" ")
 }

@@ -329,6 +329,14 @@ impl Objects {
         }
     }
 
+    /// Removes a directory if nothing is in it, where objects are files; a store of objects has none.
+    pub fn remove_empty(&self, directory: &str) {
+        if self.are_files {
+            // One with files is kept by the operating system.
+            let _ = std::fs::remove_dir(std::path::Path::new("/").join(directory));
+        }
+    }
+
     /// Removes what writes of files that were interrupted have left below a directory, and directories that are empty: no list shows
     /// either. Nothing is to be done where objects are no files.
     ///

@@ -2,7 +2,6 @@
 //! here; rights, volumes, variables and options are those of the manifests.
 
 use std::fs;
-use std::net::TcpStream;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
@@ -11,9 +10,10 @@ use anyhow::{Context, Result, bail, ensure};
 
 use super::{Engine, LOOK_EVERY};
 use crate::findings::Finding;
-use crate::process::{self, Running, check_interrupt};
+use crate::process::{Running, check_interrupt};
 use crate::report::Report;
 use crate::shell;
+use crate::stores::{Kind, Store};
 
 const PODS: &str = include_str!("pods.py");
 const NETWORK: &str = "libra";
@@ -49,7 +49,7 @@ impl Played {
             return Ok(Finding::Skipped(reason));
         }
         let store = match self.uses_store {
-            true => match Store::start(engine)? {
+            true => match Store::start(Kind::Moto, &engine.folder, "0.0.0.0")? {
                 Some(store) => Some(store),
                 None => {
                     return Ok(Finding::Skipped(
@@ -62,6 +62,7 @@ impl Played {
         let pods = Pods::prepare(engine, libra)?;
         let mut variables: Vec<_> = VARIABLES.iter().map(|variable| (*variable).to_owned()).collect();
         if let Some(store) = &store {
+            curl(store, &["--request", "PUT"], "")?;
             let endpoint = format!("AWS_ENDPOINT_URL=http://{}:{}", pods.gateway()?, store.port);
             variables.extend([endpoint, "AWS_ALLOW_HTTP=true".to_owned()]);
         }
@@ -76,7 +77,7 @@ impl Played {
             report.check_work()?;
             return Ok(Finding::Passed(report.summary()));
         };
-        store.has_a_commit()?;
+        check_commit(&store)?;
         // All of them once more, as after the end of the set.
         pods.remove()?;
         pods.play(&file)?;
@@ -244,42 +245,15 @@ fn encode(value: &str) -> Result<String> {
     Ok(String::from_utf8(child.wait_with_output()?.stdout)?)
 }
 
-/// A store of objects on all addresses of this machine, with one bucket.
-struct Store {
-    port: u16,
-    server: Running,
+/// Looks that the job has committed a checkpoint.
+fn check_commit(store: &Store) -> Result<()> {
+    let listed = curl(store, &[], "?list-type=2&prefix=my-job/job-")?;
+    ensure!(listed.contains("<Key>my-job/job-"), "no checkpoint is there: {listed}");
+    Ok(())
 }
 
-impl Store {
-    /// Starts it, if it is installed.
-    fn start(engine: &Engine) -> Result<Option<Self>> {
-        let path = std::env::var_os("PATH").unwrap_or_default();
-        let tools = shell::target_directory()?.join("tools/moto/bin");
-        let found = std::env::split_paths(&path).chain([tools]).map(|folder| folder.join("moto_server"));
-        let Some(program) = found.into_iter().find(|program| program.is_file()) else { return Ok(None) };
-        let port = process::free_address()?.port();
-        let command = shell::program(program, &["--host=0.0.0.0", &format!("--port={port}")]);
-        let server = Running::start("moto", command, engine.folder.join("moto.log"))?;
-        let store = Self { port, server };
-        let deadline = Instant::now() + LIMIT;
-        while TcpStream::connect(("127.0.0.1", port)).is_err() {
-            check_interrupt()?;
-            ensure!(Instant::now() < deadline, "the store does not listen\n{}", store.server.tail());
-            std::thread::sleep(LOOK_EVERY);
-        }
-        store.curl(&["--request", "PUT"], "")?;
-        Ok(Some(store))
-    }
-
-    fn curl(&self, arguments: &[&str], path: &str) -> Result<String> {
-        let mut command = shell::program("curl", &["--silent", "--show-error", "--fail", "--noproxy", "*"]);
-        command.args(arguments).arg(format!("http://127.0.0.1:{}/{BUCKET}{path}", self.port));
-        shell::output(command)
-    }
-
-    fn has_a_commit(&self) -> Result<()> {
-        let listed = self.curl(&[], "?list-type=2&prefix=my-job/job-")?;
-        ensure!(listed.contains("<Key>my-job/job-"), "no checkpoint is there: {listed}");
-        Ok(())
-    }
+fn curl(store: &Store, arguments: &[&str], path: &str) -> Result<String> {
+    let mut command = shell::program("curl", &["--silent", "--show-error", "--fail", "--noproxy", "*"]);
+    command.args(arguments).arg(format!("http://127.0.0.1:{}/{BUCKET}{path}", store.port));
+    shell::output(command)
 }

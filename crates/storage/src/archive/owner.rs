@@ -115,6 +115,18 @@ impl Archive {
         Ok(owner.owner)
     }
 
+    /// Makes the URL that of the job again whose bucket was removed and made again. Another job that has it keeps it.
+    ///
+    /// # Errors
+    /// The store refused.
+    pub fn renew(&self, owner: &Owner) -> Result<(), ArchiveError> {
+        if self.owner()?.is_some() {
+            return Ok(());
+        }
+        let bytes = Bytes::from(serde_json::to_vec_pretty(owner).expect("numbers and a name"));
+        self.objects.create(&self.at(OWNER), bytes).map(drop).map_err(self.fail(OWNER))
+    }
+
     /// Looks that the URL is still that of a job.
     pub(super) fn check_owner(&self, owner: u64) -> Result<(), ArchiveError> {
         match self.owner()? {

@@ -74,6 +74,9 @@ impl Archive {
             debug!(name, url = self.url, "an object is removed");
             self.objects.delete(&self.at(name)).map_err(self.fail(name))?;
         }
+        let directories: BTreeSet<&str> =
+            removals.iter().filter_map(|removal| Some(removal.name.rsplit_once('/')?.0)).collect();
+        directories.into_iter().for_each(|directory| self.objects.remove_empty(&self.at(directory)));
         Ok(())
     }
 

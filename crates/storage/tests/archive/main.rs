@@ -8,13 +8,13 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use libra_objects::Objects;
-use libra_storage::archive::{Archive, ArchiveError, Owner, Rate, Uploader};
+use libra_storage::archive::{Archive, ArchiveError, Environment, Owner, Rate, Uploader};
 use libra_storage::checkpoint::{Checkpoints, Description, PartSettings, TableInfo};
 use libra_storage::disk::SimulatedDisk;
 use libra_storage::wal::RecordNumber;
-use object_store::ObjectStore;
 use object_store::local::LocalFileSystem;
 use object_store::memory::InMemory;
+use object_store::{ObjectStore, ObjectStoreExt};
 
 use self::faulty::{Faulty, Kill, Lack};
 
@@ -173,6 +173,44 @@ fn a_second_job_is_refused_until_it_takes_over() {
         assert!(matches!(over, Err(ArchiveError::NumberTaken { number: 3 | 4, .. })), "{over:?}");
         assert_eq!(verify(&archive).unwrap(), [3, 4]);
     }
+}
+
+#[test]
+fn a_bucket_that_is_made_again_is_that_of_its_job() {
+    for lack in [Lack::Nothing, Lack::Condition] {
+        let store = in_memory().lacking(lack);
+        let (archive, owner) = (archive(&store, true), Owner::of_process(1));
+        archive.claim(&owner, false).unwrap();
+        put(&archive, 1, 2).unwrap();
+        for name in names(&store) {
+            futures_executor(store.delete(&name.into()));
+        }
+        let missing = put(&archive, 1, 3).unwrap_err().to_string();
+        assert!(missing.contains("owner.json: there is no such file"), "{missing}");
+        archive.renew(&owner).unwrap();
+        put(&archive, 1, 4).unwrap();
+        assert_eq!(verify(&archive).unwrap(), [4]);
+        // One that was taken over stays that of the other.
+        archive.claim(&Owner::of_process(2), true).unwrap();
+        archive.renew(&owner).unwrap();
+        assert!(matches!(put(&archive, 1, 5), Err(ArchiveError::Lost { .. })));
+    }
+}
+
+#[test]
+fn directories_of_old_checkpoints_go_with_their_files() {
+    let root = tempfile::tempdir().unwrap();
+    let url = format!("file://{}/run", root.path().display());
+    let archive = Archive::open(&url, &Environment::of_process()).unwrap();
+    archive.claim(&Owner::of_process(1), false).unwrap();
+    for number in [1, 3, 5] {
+        put(&archive, 1, number).unwrap();
+    }
+    archive.retain(1).unwrap();
+    let there = std::fs::read_dir(root.path().join("run/shard-0")).unwrap();
+    let there: BTreeSet<_> = there.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
+    // What checkpoint 5 builds on stays.
+    assert_eq!(there, ["checkpoint-3", "checkpoint-4", "checkpoint-5"].map(str::to_owned).into());
 }
 
 #[test]
