@@ -14,6 +14,7 @@ mod elastic;
 mod environment;
 mod exit_codes;
 mod failover;
+mod follow;
 mod jobs;
 mod names;
 mod output;
