@@ -15,6 +15,7 @@ use libra_launch::arguments::positive_seconds;
 use libra_launch::commits::Committer;
 use libra_launch::event_log::EventLog;
 use libra_launch::exit::ExitArguments;
+use libra_launch::follow::Follower;
 use libra_launch::gathering::Gathering;
 use libra_launch::interrupt;
 use libra_launch::job::{Job, JobArguments, failure};
@@ -183,6 +184,7 @@ fn serve_model(
     let abort = ask.clone();
     let gathering = Gathering::start(bars).context("cannot start a thread")?;
     let noted = gathering.clone();
+    let (follower_events, follower) = Follower::new();
     let (takes_over, taken_over) = std::sync::mpsc::channel();
     let serving = thread::Builder::new().name("controller".to_owned()).spawn(move || {
         let mut events = EventLog::default();
@@ -191,6 +193,7 @@ fn serve_model(
             noted.note(event);
             report(written.as_ref(), event);
             commits.note(event);
+            follower_events.note(event);
             tell(bars, event);
             if *event == ControllerEvent::TakesOver {
                 abort_when_interrupted(abort.clone());
@@ -230,6 +233,20 @@ fn serve_model(
             return Err(error);
         }
     };
+    if arguments.job.follows() {
+        let running;
+        let job = match &prepared {
+            Some(job) => job,
+            None => {
+                running = Job::of_running(&arguments.job, resume, switches, address, None)?;
+                &running
+            }
+        };
+        arguments.job.follow(follower, job, move |command| {
+            // A controller that has ended takes none.
+            let _ = ask.send(command);
+        })?;
+    }
     let (outcome, events) = serving.join().expect("the thread of the controller does not panic");
     let outcome = outcome.map_err(failure)?;
     let job = match prepared {

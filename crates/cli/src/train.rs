@@ -171,6 +171,7 @@ fn train(arguments: &Arguments, watch: &mut ControllerWatch) -> Result<()> {
         recorders: recorders.clone(),
         bars: arguments.job.bars(),
         commits: Committer::commits(committer.as_ref()),
+        arguments: &arguments.job,
     };
     let (outcome, events, unwritten) = local.run(watch)?;
     let uncommitted = committer.and_then(|committer| committer.finish(unwritten.is_none(), true));

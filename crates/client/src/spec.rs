@@ -3,7 +3,7 @@
 use core::time::Duration;
 
 use libra_plan::{Plan, TableShape};
-use libra_proto::{Cluster, ColdPath, Durability, HotPath, Mode, RETURN_MAX, Sizes, Work};
+use libra_proto::{AddedPhases, Cluster, ColdPath, Durability, HotPath, Mode, RETURN_MAX, Sizes, Work};
 use libra_store::{Store, TableError, TableSpec};
 use thiserror::Error;
 
@@ -21,6 +21,8 @@ pub struct JobSpec {
     pub workers_max: u16,
     /// Work that workers are dealt in chunks, if they do not share it out themselves.
     pub work: Option<Work>,
+    /// Phases that open work begins with: those of the run that it resumes.
+    pub added: AddedPhases,
     /// Tables, with their update rules and initial values.
     pub tables: Vec<TableSpec>,
     /// The hot rows. Without a plan the job needs no switch.
@@ -74,6 +76,7 @@ impl JobSpec {
             sizes,
             workers_max: sizes.workers,
             work: None,
+            added: AddedPhases::default(),
             tables,
             plan: None,
             hot_path: HotPath::for_workers(sizes.workers),
@@ -137,6 +140,7 @@ impl JobSpec {
         cluster.task.clone_from(&self.front_end);
         cluster.shares = self.workers_max;
         cluster.work.clone_from(&self.work);
+        cluster.view.added.clone_from(&self.added);
         cluster
     }
 }

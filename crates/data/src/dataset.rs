@@ -32,7 +32,7 @@ pub struct Options {
 }
 
 impl Options {
-    fn store(&self, place: &Place) -> Result<Arc<Store>, DataError> {
+    pub(crate) fn store(&self, place: &Place) -> Result<Arc<Store>, DataError> {
         let environment = self.environment.clone().unwrap_or_else(Environment::of_process);
         Store::open(place, &environment, self.retries).map(Arc::new)
     }
@@ -173,12 +173,19 @@ impl DataSet {
         options: &Options,
         progress: &mut dyn FnMut(u64),
     ) -> Result<Self, DataError> {
-        let place = Place::parse(place)?;
-        let store = options.store(&place)?;
-        let listed = store.list(&place)?;
+        Self::open_at(&Place::parse(place)?, options, progress)
+    }
+
+    pub(crate) fn open_at(
+        place: &Place,
+        options: &Options,
+        progress: &mut dyn FnMut(u64),
+    ) -> Result<Self, DataError> {
+        let store = options.store(place)?;
+        let listed = store.list(place)?;
         let described = match &options.description {
             Some(description) => Some(description.clone()),
-            None => described(&store, &place)?,
+            None => described(&store, place)?,
         };
         let opener = Opener { store, described, options };
         if listed[0].1 == Format::Parquet {
@@ -338,7 +345,7 @@ fn propose(types: &[LeafType]) -> Option<Description> {
 }
 
 /// The description beside the data.
-fn described(store: &Store, place: &Place) -> Result<Option<Description>, DataError> {
+pub(crate) fn described(store: &Store, place: &Place) -> Result<Option<Description>, DataError> {
     let Some(text) = store.read_beside(place, FILE_NAME)? else { return Ok(None) };
     let text = String::from_utf8_lossy(&text);
     Description::parse(&text).map(Some).map_err(|fault| At::file(FILE_NAME).error(fault))

@@ -39,6 +39,7 @@ mod columns;
 mod dataset;
 mod description;
 mod error;
+mod followed;
 mod hash;
 mod make;
 mod parquet_file;
@@ -58,6 +59,7 @@ pub use dataset::{
 };
 pub use description::{Category, Description, FILE_NAME, Keys, Text};
 pub use error::{At, DataError, Fault, Row};
+pub use followed::{Followed, FollowedFile, Listing, order_of_names};
 pub use hash::Field;
 pub use libra_objects::Environment;
 pub use make::Make;

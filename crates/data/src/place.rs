@@ -42,6 +42,15 @@ impl Place {
         &self.root.kind
     }
 
+    /// A file below it.
+    pub(crate) fn below(&self, name: &str) -> Self {
+        let path = match self.path.as_str() {
+            "" => name.to_owned(),
+            directory => format!("{}/{name}", directory.trim_end_matches('/')),
+        };
+        Self { root: self.root.clone(), path, pattern: None }
+    }
+
     /// Name of one of its files, for messages.
     pub(crate) fn name_of(&self, path: &str) -> String {
         self.root.name_of(path)

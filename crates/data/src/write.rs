@@ -18,7 +18,7 @@ use parquet_writer::ParquetWriter;
 use text_writer::TextWriter;
 
 /// Written last.
-const SUCCESS: &str = "_SUCCESS";
+pub(crate) const SUCCESS: &str = "_SUCCESS";
 
 /// Form of a data set that is written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

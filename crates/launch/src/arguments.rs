@@ -77,6 +77,13 @@ pub struct TrainingArguments {
     /// Passes over the training data [default: depends on the model; neumf 10]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     epochs: Option<u32>,
+    /// deeplight: --data is a directory or URL to which files are added; each is tested on and then trained on once, in the order of names, until there is a
+    /// _SUCCESS, or SIGTERM ends `libra train`
+    #[arg(long, conflicts_with = "epochs")]
+    pub(crate) follow: bool,
+    /// Seconds between two looks for files
+    #[arg(long, value_name = "S", default_value = "5", requires = "follow", value_parser = positive_seconds)]
+    pub(crate) follow_every: Duration,
 }
 
 impl TrainingArguments {
@@ -94,7 +101,10 @@ impl TrainingArguments {
                 bail!("--staleness {staleness} needs --mode ssp: in mode sync no step misses another")
             }
         };
-        Ok(TrainConfig { epochs: self.epochs.unwrap_or(config.epochs), mode, ..config })
+        let config =
+            TrainConfig { epochs: self.epochs.unwrap_or(config.epochs), mode, follow: self.follow, ..config };
+        config.check()?;
+        Ok(config)
     }
 }
 

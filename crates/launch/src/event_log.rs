@@ -80,6 +80,7 @@ impl EventLog {
             | ControllerEvent::Restoring(_)
             | ControllerEvent::Refused(_)
             | ControllerEvent::ScaleAsked { .. }
+            | ControllerEvent::PhasesAdded(_)
             | ControllerEvent::Strangers(_)
             | ControllerEvent::Finished(_)
             | ControllerEvent::TagsReduced { .. }

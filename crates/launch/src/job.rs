@@ -8,10 +8,10 @@ use std::time::Instant;
 
 use anyhow::{Error, Result, anyhow, bail};
 use clap::Args;
-use libra_client::{HotPath, JobSpec, Mode, NodeError, Outcome, Plan, Sizes, round_time};
+use libra_client::{ControllerCommand, HotPath, JobSpec, Mode, NodeError, Outcome, Plan, Sizes, round_time};
 use libra_dataplane::{entries_in, packet_bytes};
 use libra_models::{Chunks, TrainConfig, Workload};
-use libra_proto::{Work, WorkDone, packet_header_bytes};
+use libra_proto::{AddedPhases, Work, WorkDone, packet_header_bytes};
 use serde_json::{Value, json};
 
 use crate::arguments::{
@@ -21,6 +21,7 @@ use crate::arguments::{
 use crate::counts::Counts;
 use crate::document::write_json;
 use crate::event_log::{EventLog, milliseconds};
+use crate::follow::{self, Follower};
 use crate::parent_guard;
 use crate::progress::Bars;
 use crate::report::Report;
@@ -177,6 +178,24 @@ impl JobArguments {
         }
     }
 
+    /// Follows the data of a job, if they are to be.
+    ///
+    /// # Errors
+    /// They cannot be listed.
+    pub fn follow(
+        &self,
+        follower: Follower,
+        job: &Job,
+        tell: impl Fn(ControllerCommand) + Send + 'static,
+    ) -> Result<()> {
+        follower.start(job, self.training.follow_every, self.bars(), tell)
+    }
+
+    /// Returns true if the job follows its data.
+    pub fn follows(&self) -> bool {
+        self.training.follow
+    }
+
     /// Makes the report of a job that has ended, and hands it to the person and to the machine.
     pub fn report(
         &self,
@@ -211,7 +230,8 @@ impl JobArguments {
             "workers": self.workers.least,
             "workers_max": self.workers.most,
             "servers": self.servers,
-            "epochs": job.task.config.epochs,
+            "epochs": (!job.task.config.follow).then_some(job.task.config.epochs),
+            "follow": job.task.config.follow,
             "batch": job.task.config.batch,
             "mode": mode,
             "staleness": staleness,
@@ -306,6 +326,9 @@ impl Job {
         let JobArguments { training, hot, cold, .. } = arguments;
         let sizes = arguments.sizes(switches);
         let config = training.config()?;
+        if config.follow {
+            follow::wait_for_first(&training.model.data, training.follow_every, arguments.bars())?;
+        }
         let workload = libra_models::open(&config, &training.model.data)?;
         let tables = workload.tables();
         let hot_path = hot_path(hot, config.mode, arguments.workers.most, controller)?;
@@ -336,9 +359,9 @@ impl Job {
         }
         let plan = find(&config, &workload)?;
         let (durability, seed) = arguments.durability.durability(resume)?;
-        let work = match resume {
-            Some(resume) => resume.work(phases(&config).max(resume.work.done.phase)),
-            None => work(&config, &*workload, arguments.workers.most),
+        let (work, added) = match resume {
+            Some(resume) => (resume.work(phases(&config)), resume.added()),
+            None => (work(&config, &*workload, arguments.workers.most), AddedPhases::default()),
         };
         let spec = JobSpec {
             plan,
@@ -351,6 +374,7 @@ impl Job {
             front_end: task.to_text()?,
             workers_max: arguments.workers.most,
             work: Some(work),
+            added,
             ..JobSpec::new(sizes, tables)
         };
         spec.check()?;
@@ -370,6 +394,9 @@ fn phases(config: &TrainConfig) -> u64 {
 
 /// The work of a training job.
 fn work(config: &TrainConfig, workload: &dyn Workload, workers: u16) -> Work {
+    if config.follow {
+        return Work { is_open: true, ..Work::default() };
+    }
     let Chunks { training, evaluation } = workload.chunks(workers);
     Work { phases: phases(config), chunks: vec![training, evaluation], ..Work::default() }
 }

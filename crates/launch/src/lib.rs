@@ -22,6 +22,7 @@ pub mod event_log;
 mod examination;
 pub mod exit;
 pub mod fault_schedule;
+pub mod follow;
 pub mod gathering;
 pub mod interrupt;
 pub mod job;

@@ -30,7 +30,7 @@ use crate::p4::P4Switch;
 use crate::parent_guard;
 use crate::plane::PlaneArguments;
 use crate::privileges;
-use crate::progress::Bars;
+use crate::progress::{Bars, EpochPlan};
 use crate::report::{quality_line, rows_on_disk};
 use crate::security::SecurityArguments;
 use crate::task::Task;
@@ -431,15 +431,15 @@ fn train(arguments: &WorkerArguments, bars: Bars, watch: &MemberWatch) -> Result
     // Until here it has pushed nothing, and ends at once.
     arguments.member.drain_when_terminated(&drain, bars);
     let bar = bars.bar("train");
-    let epochs = u64::from(task.config.epochs);
+    let mut plan = EpochPlan::new(&task.config);
     let shares = u64::from(worker.cluster().shares.max(1));
     let trained = work(worker, &task, workload, None, &mut |step| match step {
         Step::Trained(progress) => {
             // About: a worker trains what it gets.
             let samples = progress.samples_total.div_ceil(shares);
-            bar.set_length(samples * epochs);
-            bar.set_position(u64::from(progress.epoch) * samples + progress.samples);
-            bar.set_message(format!("loss {:.4} epoch {}/{epochs}", progress.loss, progress.epoch + 1));
+            bar.set_length(plan.samples(progress.epoch, samples));
+            bar.set_position(plan.samples_before(progress.epoch, samples) + progress.samples);
+            bar.set_message(format!("loss {:.4} {}", progress.loss, plan.epoch(progress.epoch)));
         }
         Step::Evaluated { epoch, quality } => {
             bar.println(quality_line(epoch, &quality));

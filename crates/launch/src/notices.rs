@@ -45,7 +45,9 @@ pub fn news(event: &ControllerEvent) -> Option<String> {
         }
         ControllerEvent::Refused(refusal) => refused(refusal),
         ControllerEvent::Strangers(strangers) => turned_away(strangers),
-        ControllerEvent::Finished(_) | ControllerEvent::Failed { .. } => return None,
+        ControllerEvent::PhasesAdded(_) | ControllerEvent::Finished(_) | ControllerEvent::Failed { .. } => {
+            return None;
+        }
     })
 }
 

@@ -3,6 +3,50 @@
 use core::time::Duration;
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use libra_models::TrainConfig;
+
+/// Epochs of a training, as a bar shows them.
+#[derive(Debug, Clone)]
+pub struct EpochPlan {
+    /// None: files come as long as it runs.
+    epochs: Option<u32>,
+    /// Samples of the epochs before the present one, of files.
+    before: u64,
+    /// The present one, and its samples.
+    present: (u32, u64),
+}
+
+impl EpochPlan {
+    /// The epochs of these settings.
+    pub fn new(config: &TrainConfig) -> Self {
+        Self { epochs: (!config.follow).then_some(config.epochs), before: 0, present: (0, 0) }
+    }
+
+    /// Returns the samples of all epochs that are known of, in one that has so many.
+    pub fn samples(&mut self, epoch: u32, samples: u64) -> u64 {
+        if let Some(epochs) = self.epochs {
+            return samples * u64::from(epochs);
+        }
+        if epoch != self.present.0 {
+            self.before += self.present.1;
+        }
+        self.present = (epoch, samples);
+        self.before + samples
+    }
+
+    /// Returns the samples of epochs before one, if each has so many.
+    pub fn samples_before(&self, epoch: u32, samples: u64) -> u64 {
+        if self.epochs.is_some() { u64::from(epoch) * samples } else { self.before }
+    }
+
+    /// Names an epoch.
+    pub fn epoch(&self, epoch: u32) -> String {
+        match self.epochs {
+            Some(epochs) => format!("epoch {}/{epochs}", epoch + 1),
+            None => format!("file {}", epoch + 1),
+        }
+    }
+}
 
 /// Makes bars for long work; with `--quiet` they draw nothing.
 #[derive(Debug, Clone, Copy)]

@@ -17,7 +17,7 @@ use crate::event_log::{EventLog, Line};
 use crate::job::Job;
 use crate::resume::samples_of;
 use crate::table::{paragraph, summary, table};
-use crate::task::{Account, EpochAccount, size};
+use crate::task::{Account, EpochAccount, epoch_of, size};
 
 /// One epoch of all workers together.
 #[derive(Debug, Clone)]
@@ -94,7 +94,9 @@ impl<'c> Report<'c> {
         let accounts =
             outcome.reports.iter().map(|text| Account::from_text(text)).collect::<Result<Vec<Account>>>()?;
         let epoch = |epoch| Epoch::of(epoch, &outcome.work, &accounts);
-        let epochs: Vec<Option<Epoch>> = (0..job.task.config.epochs).map(epoch).collect::<Result<_>>()?;
+        let config = &job.task.config;
+        let epochs = if config.follow { files(&outcome.work) } else { config.epochs };
+        let epochs: Vec<Option<Epoch>> = (0..epochs).map(epoch).collect::<Result<_>>()?;
         let Totals { worker: workers, server: servers, switch: switches } = Totals::of_outcome(outcome);
         let mut report = Self {
             samples: epochs.iter().flatten().map(|epoch| epoch.samples).sum(),
@@ -123,6 +125,12 @@ impl<'c> Report<'c> {
 
     fn last(&self) -> Option<&Epoch> {
         self.epochs.iter().flatten().last()
+    }
+
+    /// The quality after the last epoch that was tested: behind the last file of data that are followed there is none to test on.
+    fn measures(&self) -> &[Measure] {
+        let tested = self.epochs.iter().flatten().filter(|epoch| !epoch.measures.is_empty());
+        tested.last().map_or(&[], |epoch| &epoch.measures)
     }
 
     /// Number of epochs whose accounts do not hold all samples.
@@ -225,8 +233,7 @@ impl<'c> Report<'c> {
             "samples_per_second": self.samples_per_second(),
             "configuration": configuration,
         });
-        let measures = last.map_or(&[][..], |epoch| &epoch.measures);
-        extend(&mut json["quality"], values(measures.iter().chain(&self.baselines)));
+        extend(&mut json["quality"], values(self.measures().iter().chain(&self.baselines)));
         let growth = &job.task.config.embeddings.growth;
         if growth.admission.is_some() {
             json["server"]["gradients_not_admitted"] = servers.gradients_not_admitted.into();
@@ -251,14 +258,21 @@ impl<'c> Report<'c> {
             "cluster",
             cluster(sizes),
             format!(
-                "batch {}, {} epochs of training, seed {}, {}",
-                config.batch, config.epochs, config.seed, config.mode
+                "batch {}, {} of training, seed {}, {}",
+                config.batch,
+                if config.follow {
+                    format!("{} files", self.epochs.len())
+                } else {
+                    format!("{} epochs", config.epochs)
+                },
+                config.seed,
+                config.mode
             ),
         );
         if let Some(last) = self.last() {
             let baselines = self.baselines.iter().map(|of| format!("{} {:.3}", of.name, of.value));
             let mut note = baselines.collect::<Vec<_>>().join(", ");
-            for measure in &last.measures {
+            for measure in self.measures() {
                 row(&measure.name, format!("{:.4}", measure.value), std::mem::take(&mut note));
             }
             let untrained = job.workload.untrained_loss();
@@ -350,7 +364,8 @@ impl<'c> Report<'c> {
                 "they were begun by a worker that was lost, or before --resume, and done again".to_owned();
             row("repeated", format!("{} chunks", group(self.repeated_chunks)), note);
         }
-        let short = self.epochs_short(job.workload.samples_per_epoch());
+        let samples = if config.follow { 1 } else { job.workload.samples_per_epoch() };
+        let short = self.epochs_short(samples);
         if short > 0 {
             let epochs = format!("{short} of {} epochs", self.epochs.len());
             let note = "accounts of workers were lost, with the controller that had them".to_owned();
@@ -362,6 +377,12 @@ impl<'c> Report<'c> {
         }
         println!("{}", summary(rows));
     }
+}
+
+/// Returns the number of files of data that were followed.
+fn files(work: &[(u16, WorkRecord)]) -> u32 {
+    let phases = work.iter().filter_map(|(_, record)| record.accounts.keys().next_back());
+    phases.max().map_or(0, |last| epoch_of(*last) + 1)
 }
 
 /// Returns the share of the time of workers in which they read data.

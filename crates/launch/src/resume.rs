@@ -4,8 +4,9 @@ use std::path::Path;
 
 use anyhow::{Context, Result, anyhow, bail};
 use libra_models::TrainConfig;
-use libra_proto::{Load, Position, Work, WorkDone};
+use libra_proto::{AddedPhases, Load, Position, Work, WorkDone};
 
+use crate::follow::File;
 use crate::job_directory::{JobCheckpoint, JobDirectory};
 use crate::report::group;
 use crate::task::{EpochAccount, Task, epoch_of, is_training};
@@ -19,6 +20,8 @@ pub struct Resume {
     pub seed: u64,
     /// The work, with the part that was done until then.
     pub work: Work,
+    /// Its phases, if it is open.
+    pub added: AddedPhases,
     /// Text of the front end of the run before.
     pub task: String,
 }
@@ -51,7 +54,7 @@ impl Resume {
     fn find_in(job: &JobDirectory, wanted: Option<u64>) -> Result<Self> {
         let list = job.list()?;
         let highest = list.first().map_or(0, |checkpoint| checkpoint.number);
-        let (checkpoint, Position { task, work }) = if wanted.is_some() || job.is_url() {
+        let (checkpoint, Position { task, work, added }) = if wanted.is_some() || job.is_url() {
             let checkpoint = pick(job, wanted)?;
             let position = position(&checkpoint)?;
             (checkpoint, position)
@@ -59,7 +62,7 @@ impl Resume {
             newest(job, list)?
         };
         let (load, seed) = load_of(job, &checkpoint, Some(highest + 1))?;
-        Ok(Self { load, seed, work, task })
+        Ok(Self { load, seed, work, added, task })
     }
 
     /// Compares the task of the run before with that of this one. Returns what differs and may, in words.
@@ -72,12 +75,16 @@ impl Resume {
 
     fn differences(&self, task: &Task) -> Result<Vec<String>> {
         let (before, now) = (&Task::from_text(&self.task).map_err(|_| self.is_of_program())?, task);
+        let (was, is): (&TrainConfig, &TrainConfig) = (&before.config, &now.config);
+        if was.follow != is.follow {
+            let (was, say) = if was.follow { ("followed", "give") } else { ("did not follow", "leave out") };
+            bail!("it is of a job that {was} its data: {say} --follow");
+        }
         if let Some(difference) = before.difference_of_data(now) {
             bail!(
                 "it is of a job with other data: {difference}. To begin with its rows alone: --restore-from"
             );
         }
-        let (was, is): (&TrainConfig, &TrainConfig) = (&before.config, &now.config);
         if was.model != is.model {
             bail!("it is of another model: {:?}, this job has {:?}", was.model, is.model);
         }
@@ -124,14 +131,20 @@ impl Resume {
         }
     }
 
-    /// Returns the work that is left of so many phases, for the controller.
+    /// Returns the work that is left of so many phases, or what is left of open work, for the controller.
     pub fn work(&self, phases: u64) -> Work {
+        let phases = if self.work.is_open { 0 } else { phases.max(self.work.done.phase) };
         Work { phases, ..self.work.clone() }
     }
 
-    /// Returns true if so many phases were done.
+    /// Returns the phases of open work that are there already. Others may follow, even if there were to be none.
+    pub fn added(&self) -> AddedPhases {
+        AddedPhases { is_complete: false, ..self.added.clone() }
+    }
+
+    /// Returns true if so many phases were done. Of open work there may be more.
     pub fn is_done(&self, phases: u64) -> bool {
-        self.work.done.phase >= phases
+        !self.work.is_open && self.work.done.phase >= phases
     }
 
     /// Describes the position in the work of programs, for a person.
@@ -141,15 +154,15 @@ impl Resume {
 
     /// Describes the position in a work of so many phases, for a person.
     pub fn describe(&self, phases: u64) -> String {
-        format!("goes on from checkpoint {}: {}", self.load.number, describe(&self.work(phases)))
+        format!("goes on from checkpoint {}: {}", self.load.number, describe(&self.work(phases), &self.added))
     }
 }
 
 /// Describes a position, for a person.
 pub fn describe_position(position: &Position) -> String {
-    let Position { task, work } = position;
+    let Position { task, work, added } = position;
     match Task::from_text(task) {
-        Ok(_) => describe(work),
+        Ok(_) => describe(work, added),
         Err(_) => format!("{task}: {}", describe_of_program(work)),
     }
 }
@@ -160,24 +173,33 @@ fn describe_of_program(work: &Work) -> String {
     if phase >= work.phases {
         return format!("all {epochs} epochs are done");
     }
-    format!("epoch {} of {epochs}, {} are done", phase.max(1), chunks_done(work, ""))
+    let chunks = work.chunks(&AddedPhases::default(), phase);
+    format!("epoch {} of {epochs}, {} are done", phase.max(1), chunks_done(work, chunks, ""))
 }
 
 /// Describes what is done of the work of a training job, for a person.
-fn describe(work: &Work) -> String {
-    let (phase, epochs) = (work.done.phase, work.phases / 2);
-    if phase >= work.phases {
-        return format!("all {epochs} epochs are done");
+fn describe(work: &Work, added: &AddedPhases) -> String {
+    let (phase, phases) = (work.done.phase, work.phases_with(added));
+    if work.is_open && phase >= phases {
+        return format!("{} files are done", group(phases.div_ceil(2)));
+    }
+    if phase >= phases {
+        return format!("all {} epochs are done", phases / 2);
     }
     let of = if is_training(phase) { " of its training" } else { " of its evaluation" };
-    format!("epoch {} of {epochs}, {} are done", epoch_of(phase) + 1, chunks_done(work, of))
+    let done = chunks_done(work, work.chunks(added, phase), of);
+    match added.get(phase).map(File::of) {
+        Some(Ok(file)) => format!("file {}, {done} are done", file.name),
+        Some(Err(_)) => format!("a file that this build does not know, {done} are done"),
+        None => format!("epoch {} of {}, {done} are done", epoch_of(phase) + 1, phases / 2),
+    }
 }
 
 /// Chunks of the present phase that are done, for a person.
-fn chunks_done(work: &Work, of: &str) -> String {
+fn chunks_done(work: &Work, chunks: u32, of: &str) -> String {
     let WorkDone { phase, records, .. } = &work.done;
     let done: usize = records.iter().map(|(_, record)| record.done_in(*phase).count()).sum();
-    format!("{} of {} chunks{of}", group(done as u64), group(work.chunks(*phase).into()))
+    format!("{} of {} chunks{of}", group(done as u64), group(chunks.into()))
 }
 
 /// Samples that were trained before, by the accounts of workers.

@@ -9,6 +9,7 @@ use libra_models::{Evaluation, Progress, Quality, Workload};
 
 use crate::event_log::milliseconds;
 use crate::exit::is_drained;
+use crate::follow::File;
 use crate::task::{Account, Task, epoch_of, is_training};
 
 /// Progress of a worker.
@@ -55,21 +56,35 @@ fn train(
 ) -> Result<Account> {
     let Cluster { work, shares, .. } = worker.cluster();
     let shares = u64::from((*shares).max(1));
-    let work = work
-        .clone()
-        .context("the controller deals no work to workers of a model: its job is that of other programs")?;
+    let is_open = work
+        .as_ref()
+        .context("the controller deals no work to workers of a model: its job is that of other programs")?
+        .is_open;
     worker.note(TrainingNote::Reads);
     let mut training = workload.training(1.0)?;
     worker.note(TrainingNote::Computes);
-    let epochs = task.config.epochs;
-    let epochs_left = u64::from(epochs) - (worker.phase() / 2).min(epochs.into());
     // About: a worker trains what it gets.
-    let samples = training.samples_per_epoch().div_ceil(shares);
-    worker.note(TrainingNote::Plans { samples: epochs_left * samples });
+    let mut planned = 0;
+    if !is_open {
+        let epochs = u64::from(task.config.epochs);
+        let epochs_left = epochs - (worker.phase() / 2).min(epochs);
+        planned = epochs_left * training.samples_per_epoch().div_ceil(shares);
+        worker.note(TrainingNote::Plans { samples: planned });
+    }
     let mut account = Account::default();
-    while worker.phase() < work.phases {
-        let (phase, started) = (worker.phase(), Instant::now());
-        let (epoch, chunks) = (epoch_of(phase), work.chunks(phase));
+    while let Some(phase) = worker.next_phase()? {
+        let started = Instant::now();
+        let (epoch, chunks) = (epoch_of(phase), worker.cluster().chunks(phase));
+        if let Some(added) = worker.cluster().view.added.get(phase).filter(|_| is_open) {
+            let file = File::of(added)?;
+            worker.note(TrainingNote::Reads);
+            training.start_file(&file.name)?;
+            worker.note(TrainingNote::Computes);
+            if is_training(phase) {
+                planned += file.rows.div_ceil(shares);
+                worker.note(TrainingNote::Plans { samples: planned });
+            }
+        }
         if is_training(phase) {
             let progress = &mut |progress| watch(Step::Trained(progress));
             match &mut observer {

@@ -31,6 +31,9 @@ pub struct TrainConfig {
     pub layers: UpdateRule,
     /// Consistency: how far workers may be apart.
     pub mode: Mode,
+    /// The data are a directory to which files are added: an epoch is a pass over one of them, and its test data are the next one.
+    #[serde(default)]
+    pub follow: bool,
 }
 
 /// Settings of one model.
@@ -129,6 +132,7 @@ fn ncf(branches: Branches) -> TrainConfig {
         embeddings: adam(0.002),
         layers: adam(0.002),
         mode: Mode::Async,
+        follow: false,
     }
 }
 
@@ -142,6 +146,7 @@ fn synthetic_lr(synthetic_lr: SyntheticLrConfig) -> TrainConfig {
         embeddings: adagrad(0.1),
         layers: adagrad(0.1),
         mode: Mode::Async,
+        follow: false,
     }
 }
 
@@ -158,6 +163,7 @@ fn lstm() -> TrainConfig {
         embeddings: adagrad(0.1),
         layers: UpdateRule { schedule: Schedule { warmup: 100, decay: Decay::InverseRoot }, ..adam(0.006) },
         mode: Mode::Async,
+        follow: false,
     }
 }
 
@@ -178,6 +184,7 @@ fn deeplight() -> TrainConfig {
         embeddings: adagrad(0.005),
         layers: adagrad(0.005),
         mode: Mode::Async,
+        follow: false,
     }
 }
 
@@ -240,6 +247,9 @@ impl TrainConfig {
         if self.mode == (Mode::Ssp { staleness: 0 }) {
             let expected = "at least 1, since the next batch is pulled while one is computed; 0 is mode sync";
             return Err(ConfigError::new("staleness", &0, expected));
+        }
+        if self.follow && !matches!(self.model, ModelConfig::Deeplight(_)) {
+            return Err(ConfigError::new("follow", &self.follow, "false: deeplight alone follows its data"));
         }
         check_rule("embeddings", &self.embeddings)?;
         check_rule("layers", &self.layers)?;

@@ -10,6 +10,7 @@ mod shuffle;
 use std::sync::Arc;
 
 use libra_client::{Parameters, ReadCounts, TableSpec, Widths};
+use libra_data::{DataError as SetError, Fault};
 use serde::{Deserialize, Serialize};
 
 pub use data::{Dataset, Layout, Reading, Synthetic};
@@ -20,7 +21,8 @@ pub use prune::Prune;
 use prune::Pruning;
 
 use crate::{
-    Chunk, Chunks, DataFile, Learner, Measure, Quality, TrainConfig, TrainError, Training, Workload,
+    Chunk, Chunks, DataError, DataFile, FileChunks, Learner, Measure, Quality, TrainConfig, TrainError,
+    Training, Workload,
     config::ConfigError,
     order::random_at,
     quality::Clicks,
@@ -176,6 +178,16 @@ impl Workload for DeepLight {
         self.source.chunks(self.config.batch, workers)
     }
 
+    fn file(&self, name: &str, workers: u16) -> Result<FileChunks, TrainError> {
+        let file = match self.source.file(name) {
+            Err(DataError::Set(SetError { fault: Fault::Empty, .. })) => {
+                return Ok(FileChunks { rows: 0, chunks: Chunks { training: 0, evaluation: 0 } });
+            }
+            file => file?,
+        };
+        Ok(FileChunks { rows: file.rows(), chunks: file.chunks(self.config.batch, workers) })
+    }
+
     fn training(self: Arc<Self>, sample: f64) -> Result<Box<dyn Training>, TrainError> {
         let tables = self.model.tables();
         Ok(Box::new(Trainer::new(DeepLightLearner::new(&self, sample)?, &tables, self.config.mode)))
@@ -184,7 +196,13 @@ impl Workload for DeepLight {
 
 /// The model at one worker.
 struct DeepLightLearner {
+    source: Arc<dyn Source>,
+    batch: usize,
+    seed: u64,
     feed: Box<dyn Feed>,
+    /// The file that the feed is of, if the data are followed, and what was read of those before.
+    file: Option<String>,
+    reads_before: ReadCounts,
     model: Model,
     widths: Widths,
     /// The next batch.
@@ -218,13 +236,27 @@ impl DeepLightLearner {
             network: Network::new(model),
             model: model.clone(),
             next: Place::default(),
+            source: source.clone(),
+            batch: config.batch,
+            seed: config.seed,
             feed,
+            file: None,
+            reads_before: ReadCounts::default(),
         })
     }
 }
 
 impl Learner for DeepLightLearner {
     type Batch = Batch;
+
+    fn start_file(&mut self, name: &str) -> Result<(), TrainError> {
+        if self.file.as_deref() != Some(name) {
+            self.reads_before = self.reads();
+            self.feed = self.source.file(name)?.feed(1.0, self.batch, self.seed)?;
+            self.file = Some(name.to_owned());
+        }
+        Ok(())
+    }
 
     fn start_epoch(&mut self, epoch: u32) {
         self.feed.start_epoch(epoch);
@@ -252,7 +284,9 @@ impl Learner for DeepLightLearner {
     }
 
     fn reads(&self) -> ReadCounts {
-        self.feed.reads()
+        let mut reads = self.reads_before;
+        reads += self.feed.reads();
+        reads
     }
 
     fn next_batch(&mut self, batch: &mut Batch, keys: &mut Vec<u64>) -> Result<usize, TrainError> {

@@ -60,6 +60,15 @@ pub struct Chunks {
     pub evaluation: u32,
 }
 
+/// A file of data that are followed, as work.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct FileChunks {
+    /// Its rows.
+    pub rows: u64,
+    /// Chunks of training on it, and of an evaluation on it.
+    pub chunks: Chunks,
+}
+
 /// Returns the number of chunks of an epoch that a single worker goes through, no larger than they may be.
 pub(crate) fn whole_chunks(samples: u64) -> u32 {
     u32::try_from(samples.div_ceil(CHUNK_SAMPLES_MAX)).unwrap_or(u32::MAX)
@@ -116,6 +125,14 @@ pub trait Workload: Send + Sync {
     /// Returns the numbers of chunks for a job of so many workers: many enough that a slow worker does not hold up the others for long.
     fn chunks(&self, workers: u16) -> Chunks;
 
+    /// Opens a file of data that are [followed](crate::TrainConfig::follow), and returns what the work on it is for so many workers.
+    ///
+    /// # Errors
+    /// The file cannot be read, or has other columns than the first one.
+    fn file(&self, _name: &str, _workers: u16) -> Result<FileChunks, TrainError> {
+        unreachable!("these data are not followed")
+    }
+
     /// The training of one worker, on a part `sample` of the training data that the seed draws: above 0, at most 1, which is all of them.
     ///
     /// # Errors
@@ -127,6 +144,14 @@ pub trait Workload: Send + Sync {
 pub trait Learner {
     /// Samples of a step, between being dealt and being computed.
     type Batch: Default;
+
+    /// Goes to a file of data that are [followed](crate::TrainConfig::follow): its rows are those of an epoch, and the test data.
+    ///
+    /// # Errors
+    /// The file cannot be read, or has other columns than the first one.
+    fn start_file(&mut self, _name: &str) -> Result<(), TrainError> {
+        unreachable!("these data are not followed")
+    }
 
     /// Goes to an epoch, which decides the order of the samples. What is dealt follows from the numbers of epoch and chunk, not from what was dealt before.
     fn start_epoch(&mut self, epoch: u32);

@@ -69,13 +69,14 @@ use std::sync::Arc;
 
 pub use config::{BATCH_MAX, ConfigError, ModelConfig, ModelKind, TrainConfig, UnknownModel};
 pub use data::{DataError, DataFile};
-pub use learner::{CHUNK_SAMPLES_MAX, Chunk, Chunks, Learner, Workload};
+pub use learner::{CHUNK_SAMPLES_MAX, Chunk, Chunks, FileChunks, Learner, Workload};
+pub use libra_data::{Followed, FollowedFile, Listing, Options as DataOptions, order_of_names};
 pub use profile::{profile, provenance};
 pub use quality::{Measure, Mismatch, Quality};
 pub use tables::{HASHED_KEYS, LAYER_KEYS, shapes};
 pub use trainer::{EpochReport, Evaluation, Progress, TrainError, Training};
 
-/// Opens the data that `source` names, a path or `synthetic`, for the model of `config`.
+/// Opens the data that `source` names, a path or `synthetic`, for the model of `config`. Of data that are followed there must be a file.
 ///
 /// # Errors
 /// Settings or data cannot be used.
@@ -83,7 +84,7 @@ pub fn open(config: &TrainConfig, source: &str) -> Result<Arc<dyn Workload>, Tra
     config.check()?;
     match &config.model {
         ModelConfig::Deeplight(settings) => {
-            let source = deeplight::open(source, settings.reading(), config.seed)?;
+            let source = deeplight::open(source, settings.reading(), config)?;
             Ok(Arc::new(deeplight::DeepLight::new(settings, config, source)?))
         }
         ModelConfig::Ncf(settings) => {

@@ -143,6 +143,12 @@ pub trait Training {
     /// Chunks of an epoch that a single worker goes through.
     fn chunks_alone(&self) -> u32;
 
+    /// Goes to a file of data that are [followed](crate::TrainConfig::follow): epochs and evaluations are passes over it until there is another.
+    ///
+    /// # Errors
+    /// The file cannot be read, or has other columns than the first one.
+    fn start_file(&mut self, name: &str) -> Result<(), TrainError>;
+
     /// Trains on the chunks of an epoch that this worker gets (see [`Parameters::next_chunk`]) until all are done, and waits until its last push is visible. Epochs may
     /// be trained in any order, as the order of the samples depends on their number alone. Modes count the steps of a
     /// worker from here. The account of a chunk is the [`EpochReport`] so far, as JSON.
@@ -271,6 +277,10 @@ impl<L: Learner> Training for Trainer<L> {
 
     fn chunks_alone(&self) -> u32 {
         self.learner.chunks_alone()
+    }
+
+    fn start_file(&mut self, name: &str) -> Result<(), TrainError> {
+        self.learner.start_file(name)
     }
 
     fn train_epoch(

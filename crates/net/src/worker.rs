@@ -149,7 +149,7 @@ impl WorkerNode {
         self.barriers
     }
 
-    /// The phase of the work that it is in, or [`Work::phases`](libra_proto::Work::phases) behind the last: where it joined, then where
+    /// The phase of the work that it is in, or [`Cluster::phases`] behind the last: where it joined, then where
     /// [`next_chunk`](Parameters::next_chunk) has brought it.
     pub fn phase(&self) -> u64 {
         self.leases.phase
@@ -468,6 +468,7 @@ impl WorkerNode {
                 self.leases.waiting.extend(chunks);
                 self.leases.skipped += skipped;
             }
+            WorkerEvent::PhasesAdded(added) => self.cluster.view.added = *added,
             WorkerEvent::Clocks { least } => self.clocks = least,
             WorkerEvent::PathChanged(change) => {
                 if let Some(on_path_change) = &mut self.on_path_change {
@@ -578,9 +579,8 @@ impl Parameters for WorkerNode {
     }
 
     fn next_chunk(&mut self, chunks: u32, _last: Option<u32>) -> Result<Option<u32>, ClientError> {
-        let work = self.cluster.work.as_ref();
-        let known = work.map(|work| work.chunks(self.leases.phase));
-        assert_eq!(known, Some(chunks), "the chunks of phase {} are those of the job", self.leases.phase);
+        let known = self.cluster.chunks(self.leases.phase);
+        assert_eq!(known, chunks, "the chunks of phase {} are those of the job", self.leases.phase);
         self.metered(Part::Clock, Self::take_chunk)
     }
 

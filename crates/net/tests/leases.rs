@@ -53,7 +53,7 @@ fn work(
         if phase != steps.0 {
             steps = (phase, 0);
         }
-        let chunks = worker.cluster().work.as_ref().unwrap().chunks(phase);
+        let chunks = worker.cluster().chunks(phase);
         while let Some(chunk) = worker.next_chunk(chunks, None)? {
             for _ in 0..2 {
                 let keys = vec![u64::from(chunk)];

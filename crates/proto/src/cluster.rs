@@ -17,7 +17,7 @@ use crate::mode::Mode;
 use crate::region;
 use crate::transport::flow::FLOW_PACKETS_MAX;
 use crate::values::ValueFormat;
-use crate::work::{Work, WorkRecord};
+use crate::work::{AddedPhases, Work, WorkRecord};
 
 /// A member of a cluster.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -285,6 +285,8 @@ pub struct View {
     pub next_worker: u16,
     /// The records of workers that are gone, by their number (rule K5).
     pub finished: BTreeMap<u16, WorkRecord>,
+    /// The phases of open work (rule K9).
+    pub added: AddedPhases,
     /// The secrets of the paths to the owners, by switch: at a worker, in a job with keys.
     pub paths: BTreeMap<u16, PathSecrets>,
 }
@@ -311,16 +313,19 @@ impl View {
     /// other workers nothing else.
     #[must_use]
     pub fn of(&self, kind: Kind) -> Self {
-        let Self { number, servers, switches, workers, ownerships, flows, .. } = self;
+        let Self { number, servers, switches, workers, ownerships, flows, added, .. } = self;
         let (number, servers, ownerships) = (*number, servers.clone(), ownerships.clone());
         match kind {
+            Kind::Server if is_enabled(Mutant::AddedPhasesLost) => {
+                Self { added: AddedPhases::default(), ..self.clone() }
+            }
             Kind::Server => self.clone(),
             Kind::Switch => Self { number, servers, workers: workers.clone(), ownerships, ..Self::default() },
             Kind::Worker => {
                 let owners = ownerships.iter().filter_map(|ownership| ownership.owner);
                 let switches = owners.filter_map(|owner| Some((owner, *switches.get(&owner)?))).collect();
-                let flows = flows.clone();
-                Self { number, servers, switches, ownerships, flows, ..Self::default() }
+                let (flows, added) = (flows.clone(), added.clone());
+                Self { number, servers, switches, ownerships, flows, added, ..Self::default() }
             }
         }
     }
@@ -470,6 +475,21 @@ impl Cluster {
         self.work.as_ref().map_or(0, |work| work.done.phase)
     }
 
+    /// Returns the number of phases of the work, with those that were added so far; 0 without work.
+    pub fn phases(&self) -> u64 {
+        self.work.as_ref().map_or(0, |work| work.phases_with(&self.view.added))
+    }
+
+    /// Returns the number of chunks of a phase of the work; 0 behind the last.
+    pub fn chunks(&self, phase: u64) -> u32 {
+        self.work.as_ref().map_or(0, |work| work.chunks(&self.view.added, phase))
+    }
+
+    /// Returns true if phases may be added to the work.
+    pub fn takes_phases(&self) -> bool {
+        self.work.as_ref().is_some_and(|work| work.is_open) && !self.view.added.is_complete
+    }
+
     /// The number before that of the first view, whose lower 16 bits are in packets.
     pub(crate) fn views_begin_after(&self) -> u64 {
         self.instance >> 16 & 0xffff
@@ -512,7 +532,7 @@ impl Cluster {
     /// The first thing that they cannot do.
     pub fn check(&self) -> Result<(), String> {
         self.check_tables()?;
-        self.work.as_ref().map_or(Ok(()), Work::check)?;
+        self.work.as_ref().map_or(Ok(()), |work| work.check(&self.view.added))?;
         self.check_plan()
     }
 

@@ -131,7 +131,7 @@ pub use time::Instant;
 pub use transport::flow::FLOW_PACKETS_MAX;
 pub use transport::probes::{is_length_probe, packet_header_bytes};
 pub use values::{UnknownFormat, ValueFormat, Values};
-pub use work::{LeaseRequest, Position, Work, WorkDone, WorkRecord};
+pub use work::{AddedPhase, AddedPhases, LeaseRequest, Position, Work, WorkDone, WorkRecord};
 pub use worker::{AssignedRows, Level, PathChange, Worker, WorkerCommand, WorkerEvent};
 
 #[cfg(test)]

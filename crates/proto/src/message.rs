@@ -22,7 +22,7 @@ use crate::values::Values;
 use crate::work::{LeaseRequest, WorkDone};
 
 /// The version of the messages. Members of a cluster must have the same: the format is not self-describing.
-pub const VERSION: u16 = 18;
+pub const VERSION: u16 = 19;
 
 /// No message takes more bytes: a longer one is not read.
 pub const MESSAGE_BYTES_MAX: usize = 256 << 20;

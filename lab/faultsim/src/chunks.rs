@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
-use libra_proto::{Outcome, WorkerCommand};
+use libra_proto::{AddedPhases, Outcome, WorkerCommand};
 
 use crate::check::Verdict;
 use crate::network::Host;
@@ -102,6 +102,10 @@ impl ScenarioRunner {
     /// Compares what workers are said to have done with what their users have: each chunk of a phase that is over is in one account.
     pub(crate) fn check_work(&self, outcome: &Outcome) -> Verdict {
         let Some(work) = &self.scenario.work else { return Ok(()) };
+        let chunks_of = |phase| match &self.open_work {
+            Some(open) => open.chunks(phase),
+            None => work.chunks(&AddedPhases::default(), phase),
+        };
         let mut times: BTreeMap<(u64, u32), Vec<u16>> = BTreeMap::new();
         let mut last = 0;
         for (worker, record) in &outcome.work {
@@ -117,7 +121,7 @@ impl ScenarioRunner {
         // A worker that was lost may have done what is not in its record any more, and others do it again.
         let is_exact = self.given_up.is_empty() && !self.is_split;
         for phase in 0..last {
-            for chunk in 0..work.chunks(phase) {
+            for chunk in 0..chunks_of(phase) {
                 let found = times.get(&(phase, chunk)).map_or(&[][..], Vec::as_slice);
                 if found.len() != 1 && is_exact {
                     return Err(format!(

@@ -48,6 +48,7 @@ mod harness;
 mod links;
 mod network;
 mod observer;
+mod open_work;
 mod process;
 mod random;
 mod rows;

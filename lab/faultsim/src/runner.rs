@@ -14,6 +14,7 @@ use self::restoring::Reader;
 use crate::check::{Checkers, Violation};
 use crate::faults::Drain;
 use crate::network::{Host, Network, Quality};
+use crate::open_work::OpenWork;
 use crate::process::{AnyRole, Event};
 use crate::random::Random;
 use crate::run::Counts;
@@ -41,13 +42,23 @@ pub(crate) enum Scheduled {
     Think(Host),
     Start(Host, Kind),
     Resume(Host),
-    Heal { ones: Vec<Host>, others: Vec<Host>, both: bool },
+    Heal {
+        ones: Vec<Host>,
+        others: Vec<Host>,
+        both: bool,
+    },
     Mend(Host),
     MakeRoom(Host),
-    TimeOut { ones: Vec<Host>, others: Vec<Host> },
+    TimeOut {
+        ones: Vec<Host>,
+        others: Vec<Host>,
+    },
     Part(Host, Host),
     Agree(Host),
-    GoBack { from: Host, to: Host },
+    GoBack {
+        from: Host,
+        to: Host,
+    },
     BitsStay,
     ReadOn(Reader),
     Jump(Host, Duration),
@@ -55,6 +66,8 @@ pub(crate) enum Scheduled {
     CheckBegin,
     CheckEnd,
     GoOn,
+    /// Add phases to open work, behind so many.
+    AddPhases(Host, u64),
 }
 
 /// Kind of a process.
@@ -110,6 +123,8 @@ pub(crate) struct ScenarioRunner {
     pub(crate) restore_times: BTreeMap<Host, Duration>,
     /// The worker that describes another job than the others.
     disagreeing: Option<Host>,
+    /// The front end of the controller, if the work is open.
+    pub(crate) open_work: Option<OpenWork>,
     counts: Counts,
 }
 
@@ -126,6 +141,7 @@ impl ScenarioRunner {
             world.set_trace(trace);
         }
         let account = Account::new(&scenario.rows);
+        let is_open = scenario.work.as_ref().is_some_and(|work| work.is_open);
         Self {
             world,
             random: trunk.fork(13),
@@ -152,6 +168,7 @@ impl ScenarioRunner {
             full: BTreeSet::new(),
             restore_times: BTreeMap::new(),
             disagreeing: None,
+            open_work: is_open.then(|| OpenWork::new(trunk.fork(81))),
             counts: Counts::default(),
             scenario,
         }
@@ -238,6 +255,7 @@ impl ScenarioRunner {
                 }
             }
             Scheduled::Agree(host) => self.agree(host),
+            Scheduled::AddPhases(host, behind) => self.add_phases(host, behind),
             Scheduled::Part(one, other) => self.world.part(one, other),
             Scheduled::GoBack { from, to } => self.go_back(from, to),
             Scheduled::Jump(host, by) => {
@@ -337,6 +355,7 @@ impl ScenarioRunner {
                 );
             }
             Event::Controller(ControllerEvent::Finished(outcome)) => self.end(&outcome),
+            Event::Controller(ControllerEvent::PhasesAdded(added)) => self.phases_added(host, &added),
             Event::Controller(ControllerEvent::Failed { reason }) => self.controller_failed(host, &reason),
             // The first of two controllers has no members left that count.
             Event::Controller(ControllerEvent::Lost { .. }) if host != self.controller => {}

@@ -526,7 +526,7 @@ impl User {
                 }
                 other => return Err(format!("operation {number} is {other:?}, and completes as a scan")),
             },
-            WorkerEvent::DrainAsked | WorkerEvent::PathChanged(_) => {}
+            WorkerEvent::DrainAsked | WorkerEvent::PathChanged(_) | WorkerEvent::PhasesAdded(_) => {}
             WorkerEvent::Finished | WorkerEvent::Ended { .. } => self.end(),
         }
         Ok(())

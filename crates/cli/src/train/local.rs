@@ -12,8 +12,9 @@ use libra_client::{
 };
 use libra_launch::commits::Commits;
 use libra_launch::event_log::EventLog;
-use libra_launch::job::{Job, failure};
-use libra_launch::progress::Bars;
+use libra_launch::follow::Follower;
+use libra_launch::job::{Job, JobArguments, failure};
+use libra_launch::progress::{Bars, EpochPlan};
 use libra_launch::report::quality_line;
 use libra_launch::training::{Step, work};
 use libra_launch::watching::{ControllerWatch, report, report_quality};
@@ -33,6 +34,8 @@ pub(super) struct Local<'a> {
     pub(super) bars: Bars,
     /// Commits of checkpoints at a URL.
     pub(super) commits: Commits,
+    /// The job's options.
+    pub(super) arguments: &'a JobArguments,
 }
 
 impl Local<'_> {
@@ -42,15 +45,18 @@ impl Local<'_> {
         bar.set_length(0);
         let log = Arc::new(Mutex::new(EventLog::default()));
         let (start, started) = mpsc::channel();
+        let (follower_events, follower) = Follower::new();
         let written = watch.events();
         let of_workers = written.clone();
         let on_event = {
             let (log, bar, bars, commits) = (Arc::clone(&log), bar.clone(), self.bars, self.commits.clone());
+            let follower = follower_events.clone();
             move |event: LocalEvent<'_>| match event {
                 LocalEvent::Controller(event) => {
                     log.lock().unwrap_or_else(PoisonError::into_inner).note(event);
                     report(written.as_ref(), event);
                     commits.note(event);
+                    follower.note(event);
                     if matches!(event, ControllerEvent::Started) {
                         bar.reset_elapsed();
                         // Without faults the receiver is gone.
@@ -66,6 +72,14 @@ impl Local<'_> {
         let cluster =
             LocalCluster::start(&self.job.spec, self.options.clone(), on_event).map_err(not_started)?;
         let controller = cluster.controller();
+        if self.arguments.follows() {
+            follower_events.close_when_terminated();
+            let controller = controller.clone();
+            self.arguments.follow(follower, self.job, move |command| {
+                // A controller that has ended takes none.
+                controller.command(command);
+            })?;
+        }
         watch.serve(move |command| controller.command(command))?;
         for number in 0..self.job.spec.sizes.workers {
             self.start_worker(&cluster, number, &bar, of_workers.clone())?;
@@ -94,8 +108,8 @@ impl Local<'_> {
     ) -> Result<()> {
         let (options, controller) = (cluster.worker_options(), cluster.controller());
         let (task, workload) = (self.job.task.clone(), Arc::clone(&self.job.workload));
-        let mut progress =
-            JobProgress { bar: bar.clone(), epochs: self.job.task.config.epochs, seen: (0, 0) };
+        let plan = EpochPlan::new(&self.job.task.config);
+        let mut progress = JobProgress { bar: bar.clone(), plan, seen: (0, 0) };
         let recorders = self.recorders.clone();
         let train = move || -> Result<()> {
             let worker = Worker::join(options)?;
@@ -134,7 +148,7 @@ fn not_started(error: StartError) -> Error {
 /// The one progress bar of all workers.
 struct JobProgress {
     bar: ProgressBar,
-    epochs: u32,
+    plan: EpochPlan,
     /// An epoch, and samples of this worker in it that the bar has counted.
     seen: (u32, u64),
 }
@@ -143,16 +157,15 @@ impl JobProgress {
     fn advance(&mut self, step: Step) {
         match step {
             Step::Trained(progress) => {
-                self.bar.set_length(progress.samples_total * u64::from(self.epochs));
+                self.bar.set_length(self.plan.samples(progress.epoch, progress.samples_total));
                 let (epoch, samples) = self.seen;
                 let counted = if epoch == progress.epoch { samples } else { 0 };
                 self.bar.inc(progress.samples - counted);
                 self.seen = (progress.epoch, progress.samples);
                 self.bar.set_message(format!(
-                    "loss {:.4} epoch {}/{}",
+                    "loss {:.4} {}",
                     progress.loss,
-                    progress.epoch + 1,
-                    self.epochs
+                    self.plan.epoch(progress.epoch)
                 ));
             }
             Step::Evaluated { epoch, quality } => self.bar.println(quality_line(epoch, &quality)),

@@ -15,6 +15,7 @@ mod engines;
 mod environment;
 mod exit_codes;
 mod failover;
+mod follow;
 mod jobs;
 mod names;
 mod output;

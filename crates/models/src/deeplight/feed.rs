@@ -11,7 +11,7 @@ use super::{
     data::{Dataset, HashedSet, Layout, Reading, is_data_set},
     model::Samples,
 };
-use crate::{Chunk, Chunks, DataError, DataFile, Measure, TrainError};
+use crate::{Chunk, Chunks, DataError, DataFile, Measure, TrainConfig, TrainError};
 
 /// Data of clicks.
 pub(crate) trait Source: fmt::Debug + Send + Sync {
@@ -38,6 +38,11 @@ pub(crate) trait Source: fmt::Debug + Send + Sync {
 
     /// Numbers of chunks for so many workers, with batches of `batch` rows.
     fn chunks(&self, batch: usize, workers: u16) -> Chunks;
+
+    /// Opens a file of data that are followed.
+    fn file(&self, _name: &str) -> Result<Arc<dyn Source>, DataError> {
+        unreachable!("these data are not followed")
+    }
 
     /// Opens it for a worker, or a part `sample` of the rows that are trained on.
     fn feed(self: Arc<Self>, sample: f64, batch: usize, seed: u64) -> Result<Box<dyn Feed>, TrainError>;
@@ -76,11 +81,17 @@ pub(crate) trait Feed {
     fn next_test(&mut self, samples: &mut Samples, keys: &mut Vec<u64>) -> Result<(), TrainError>;
 }
 
-/// Opens what `source` names: a data set of `libra data`, or what [`Dataset::open`] opens.
-pub(crate) fn open(source: &str, reading: Reading, seed: u64) -> Result<Arc<dyn Source>, DataError> {
-    Ok(if is_data_set(source)? {
+/// Opens what `source` names: data that are followed, a data set of `libra data`, or what [`Dataset::open`] opens.
+pub(crate) fn open(
+    source: &str,
+    reading: Reading,
+    config: &TrainConfig,
+) -> Result<Arc<dyn Source>, DataError> {
+    Ok(if config.follow {
+        Arc::new(HashedSet::follow(source)?)
+    } else if is_data_set(source)? {
         Arc::new(HashedSet::open(source, reading)?)
     } else {
-        Arc::new(Dataset::open(source, reading, seed)?)
+        Arc::new(Dataset::open(source, reading, config.seed)?)
     })
 }

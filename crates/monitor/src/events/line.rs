@@ -88,6 +88,13 @@ pub enum Event {
         /// Number of workers.
         workers: u16,
     },
+    /// Phases were added to the work of a job that follows its data (controller).
+    PhasesAdded {
+        /// Number of phases that it has now.
+        phases: u64,
+        /// Those behind them are never added.
+        complete: bool,
+    },
     /// A server refused a gradient that is not finite: the first one of this worker and table.
     GradientRefused {
         /// The server.
@@ -263,6 +270,9 @@ impl Event {
                 Self::CheckpointFailed { number: *number, reason: reason.clone() }
             }
             ControllerEvent::ScaleAsked { workers } => Self::ScaleAsked { workers: *workers },
+            ControllerEvent::PhasesAdded(added) => {
+                Self::PhasesAdded { phases: added.count(), complete: added.is_complete }
+            }
             ControllerEvent::Refused(refusal) => Self::refused(refusal),
             ControllerEvent::Strangers(strangers) => Self::strangers(strangers),
             ControllerEvent::TakesOver | ControllerEvent::Finished(_) | ControllerEvent::Failed { .. } => {

@@ -5,6 +5,7 @@ use std::collections::VecDeque;
 use libra_proto::{ClientError, WorkerCommand};
 
 use super::WorkerNode;
+use super::meter::Part;
 
 /// Leases that a worker has at a time: of the chunk that it does, and of the next.
 const LEASES: u16 = 2;
@@ -31,6 +32,29 @@ impl Leases {
 }
 
 impl WorkerNode {
+    /// Returns the phase of the work that this worker is in, or enters now; none if there is no more work. Waits for a phase of open work (rule K9).
+    ///
+    /// # Errors
+    /// This worker was asked to end, or the job has ended.
+    pub fn next_phase(&mut self) -> Result<Option<u64>, ClientError> {
+        self.metered(Part::Clock, |worker| {
+            worker.take_events()?;
+            loop {
+                worker.leases.phase = worker.leases.phase.max(worker.barriers);
+                let phase = worker.leases.phase;
+                // Of an added phase that is not kept it is going to receive that it is over.
+                if phase < worker.cluster.phases() && phase >= worker.cluster.view.added.done {
+                    return Ok(Some(phase));
+                }
+                if phase >= worker.cluster.phases() && !worker.cluster.takes_phases() {
+                    return Ok(None);
+                }
+                worker.go_on()?;
+                worker.wait()?;
+            }
+        })
+    }
+
     /// The next chunk, once there is one; none if there is none at hand and one is to be finished, if it is to end, or behind the phase.
     pub(super) fn take_chunk(&mut self) -> Result<Option<u32>, ClientError> {
         self.take_events()?;

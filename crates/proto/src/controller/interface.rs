@@ -11,7 +11,7 @@ use crate::cluster::{Cluster, Peer};
 use crate::message::Restoring;
 use crate::role::Strangers;
 use crate::statistics::Statistics;
-use crate::work::WorkRecord;
+use crate::work::{AddedPhase, AddedPhases, WorkRecord};
 
 /// Number of members that a cluster begins with.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -86,6 +86,8 @@ pub enum ControllerEvent {
         /// The reason.
         reason: String,
     },
+    /// Phases of open work: when the job begins, or goes on with this controller, and when some were added (rule K9).
+    PhasesAdded(AddedPhases),
     /// The user wants so many workers.
     ScaleAsked {
         /// Number of workers.
@@ -168,6 +170,15 @@ pub enum ControllerCommand {
     Scale {
         /// Number of workers.
         workers: u16,
+    },
+    /// Add phases to open work (rule K9), unless it has others by now.
+    AddPhases {
+        /// Number of phases that it has.
+        behind: u64,
+        /// The phases.
+        phases: Vec<AddedPhase>,
+        /// No other is going to be added.
+        is_complete: bool,
     },
     /// Let all servers write a checkpoint, if they have a disk and write none just now.
     Checkpoint,

@@ -1,15 +1,16 @@
-//! Leases: the work of a job is dealt in chunks to the workers that ask, and comes back when they are gone (rules K1 to K8).
+//! Leases: the work of a job is dealt in chunks to the workers that ask, and comes back when they are gone (rules K1 to K9).
 
 use std::collections::BTreeSet;
 
 use libra_dataplane::mutants::{Mutant, is_enabled};
 
-use super::Controller;
 use super::members::Member;
+use super::{Controller, ControllerEvent, Phase};
 use crate::cluster::Peer;
 use crate::message::{Kind, Message};
 use crate::status::WorkStatus;
-use crate::work::{LeaseRequest, WorkDone, WorkRecord};
+use crate::time::Instant;
+use crate::work::{AddedPhase, LeaseRequest, WorkDone, WorkRecord};
 
 /// Leases that a worker may have at a time.
 const LEASES_MAX: u16 = 64;
@@ -19,6 +20,8 @@ const LEASES_MAX: u16 = 64;
 pub(super) struct Leases {
     /// The phase; none: the job has no work, or has not begun.
     phase: Option<u64>,
+    /// Number of its chunks: 0 before it is added to open work.
+    chunks: u32,
     /// Chunks to deal.
     free: BTreeSet<u32>,
     /// Number of chunks that are not done.
@@ -44,8 +47,10 @@ impl Controller {
     /// Takes note of what a worker has done, and deals (rules K2, K3).
     pub(super) fn handle_lease(&mut self, peer: Peer, request: &LeaseRequest) {
         let LeaseRequest { record, held, wanted } = request;
-        let Some(work) = &self.cluster.work else { return };
-        let (chunks, phase) = (work.chunks(record.phase), record.phase);
+        if self.cluster.work.is_none() {
+            return;
+        }
+        let (chunks, phase) = (self.cluster.chunks(record.phase), record.phase);
         if phase > self.barrier {
             let reason = format!("{peer} is in phase {phase}, the others are in {}", self.barrier);
             return self.fail_by(peer, reason);
@@ -75,8 +80,9 @@ impl Controller {
     /// Begins a phase: done is what workers have done of it that are known, held what they tell a controller that takes over.
     fn begin_phase(&mut self) {
         let phase = self.barrier;
+        let chunks = self.cluster.chunks(phase);
         let Some(work) = &mut self.cluster.work else { return };
-        let mut free: BTreeSet<u32> = (0..work.chunks(phase)).collect();
+        let mut free: BTreeSet<u32> = (0..chunks).collect();
         let before = work.done.records.iter_mut().map(|(_, record)| record);
         let gone = before.chain(self.cluster.view.finished.values_mut());
         let gone = gone.map(|record| {
@@ -94,16 +100,17 @@ impl Controller {
             *next = held.last().map(|last| last + 1);
         }
         let repeated = self.repeated_chunks();
-        self.leases = Leases { phase: Some(phase), free, left, repeated };
+        self.leases = Leases { phase: Some(phase), chunks, free, left, repeated };
     }
 
     /// Goes on to the next phase if all chunks of one are done, and deals what is free to the workers that want it (rules K2, K4).
     pub(super) fn deal(&mut self) {
-        let Some(phases) = self.cluster.work.as_ref().map(|work| work.phases) else { return };
-        if !self.may_pass_without_the_lost() {
+        if self.cluster.work.is_none() || !self.may_pass_without_the_lost() {
             return;
         }
-        if self.leases.phase != Some(self.barrier) {
+        let phases = self.cluster.phases();
+        if (self.leases.phase, self.leases.chunks) != (Some(self.barrier), self.cluster.chunks(self.barrier))
+        {
             self.begin_phase();
         }
         // Until a worker has told what it holds, the same could be dealt to another.
@@ -183,6 +190,33 @@ impl Controller {
         least.next_multiple_of(self.cluster.mode.ticks_of_a_step())
     }
 
+    /// Adds phases to open work, behind so many that there are. Servers have them before they are dealt (rule K9).
+    pub(super) fn add_phases(
+        &mut self,
+        now: Instant,
+        behind: u64,
+        phases: Vec<AddedPhase>,
+        is_complete: bool,
+    ) {
+        // A controller before this one may have added some that the front end of this one has not heard of yet.
+        if self.phase != Phase::Running || !self.cluster.takes_phases() || self.cluster.phases() != behind {
+            return;
+        }
+        let added = &mut self.cluster.view.added;
+        added.enter(self.barrier);
+        added.phases.extend(phases);
+        added.is_complete = is_complete;
+        self.report_added();
+        self.raise(now);
+    }
+
+    /// Tells the front end which phases open work has.
+    pub(super) fn report_added(&mut self) {
+        if self.cluster.work.as_ref().is_some_and(|work| work.is_open) {
+            self.events.push_back(ControllerEvent::PhasesAdded(self.cluster.view.added.clone()));
+        }
+    }
+
     /// Sends a worker its leases, all of them: what it has received before may be lost.
     pub(super) fn send_leases(&mut self, peer: Peer) {
         let Some(member) = self.members.get(&peer).filter(|member| member.started) else { return };
@@ -247,8 +281,8 @@ impl Controller {
 
     /// Returns the progress of the work.
     pub(super) fn work_status(&self) -> Option<WorkStatus> {
-        let (work, phase) = (self.cluster.work.as_ref()?, self.barrier);
-        let chunks = work.chunks(phase);
+        self.cluster.work.as_ref()?;
+        let (phase, chunks) = (self.barrier, self.cluster.chunks(self.barrier));
         let count = |count| u32::try_from(count).expect("chunks are numbered by u32");
         let (mut left, mut leased) = (chunks, 0);
         if self.leases.phase == Some(phase) {
@@ -257,7 +291,7 @@ impl Controller {
         }
         Some(WorkStatus {
             phase,
-            phases: work.phases,
+            phases: self.cluster.phases(),
             chunks,
             done: chunks - left,
             leased,

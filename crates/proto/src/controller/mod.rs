@@ -366,6 +366,9 @@ impl Role for Controller {
             ControllerCommand::Migrate { switch } => self.migrate(now, switch),
             ControllerCommand::Drain { peer } => self.send(peer, Message::Drain),
             ControllerCommand::Scale { workers } => self.scale(workers),
+            ControllerCommand::AddPhases { behind, phases, is_complete } => {
+                self.add_phases(now, behind, phases, is_complete);
+            }
             ControllerCommand::Checkpoint => self.begin_checkpoint(now),
             ControllerCommand::Abort { reason } => self.fail(reason),
         }

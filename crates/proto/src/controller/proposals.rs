@@ -99,6 +99,9 @@ impl Controller {
         }
         Store::new(cluster.tables.clone(), seed).map_err(|error| error.to_string())?;
         cluster.check()?;
+        if cluster.takes_phases() {
+            return Err("its work is open, and the controller knows no phases of it".to_owned());
+        }
         let switches = self.sizes.switches;
         if switches > 0 && cluster.plan.as_ref().is_none_or(|plan| plan.rows.is_empty()) {
             return Err(format!(
@@ -137,7 +140,8 @@ impl Controller {
         }
         // It may have more phases than before, or fewer.
         let (done, phase) = (work_before.done.clone(), work_before.done.phase);
-        let (was, is) = (work_before.chunks(phase), work.chunks(phase));
+        let added = &before.view.added;
+        let (was, is) = (work_before.chunks(added, phase), work.chunks(added, phase));
         if was != is && phase < work_before.phases.min(work.phases) {
             return Err(format!(
                 "phase {phase} of the job that the controller resumes had {was} chunks, not {is}"

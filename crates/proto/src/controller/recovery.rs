@@ -307,6 +307,7 @@ impl Controller {
         self.phase = Phase::Running;
         self.has_started = true;
         self.events.push_back(ControllerEvent::Recovered);
+        self.report_added();
         self.schedule_checkpoint(now);
         if self.has_no_worker() {
             // A worker that had not been sent its place when the controller before died joins now.

@@ -159,6 +159,7 @@ impl Controller {
                 self.events.push_back(ControllerEvent::Settled { view: number, moved: self.moved, took });
             } else {
                 self.events.push_back(ControllerEvent::Started);
+                self.report_added();
                 self.schedule_checkpoint(now);
             }
             self.release_if_complete();

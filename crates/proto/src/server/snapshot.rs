@@ -185,10 +185,11 @@ impl Shard {
 
     /// The position of the job that checkpoints have (rule K7).
     fn position(&self) -> Option<Position> {
-        let Cluster { task, work, .. } = &*self.cluster;
-        let Work { phases, chunks, .. } = work.as_ref()?;
-        let work = Work { phases: *phases, chunks: chunks.clone(), done: self.work_done.clone() };
-        Some(Position { task: task.clone(), work })
+        let Cluster { task, work, view, .. } = &*self.cluster;
+        let Work { phases, chunks, is_open, done: _ } = work.as_ref()?;
+        let (phases, chunks, is_open) = (*phases, chunks.clone(), *is_open);
+        let work = Work { phases, chunks, is_open, done: self.work_done.clone() };
+        Some(Position { task: task.clone(), work, added: view.added.clone() })
     }
 
     /// A number that no checkpoint on the disk has.

@@ -7,6 +7,7 @@ use crate::cluster::Cluster;
 use crate::membership::EndCause;
 use crate::message::TablePage;
 use crate::statistics::TrainingCounts;
+use crate::work::AddedPhases;
 
 /// Commands of a user to a worker. The user numbers operations, each number once.
 #[derive(Debug, Clone, PartialEq)]
@@ -175,6 +176,8 @@ pub enum WorkerEvent {
         /// The ticks by which its clock has advanced by itself: it goes on from the slowest of the others.
         skipped: u64,
     },
+    /// The phases of open work, as they are now (rule K9).
+    PhasesAdded(Box<AddedPhases>),
     /// No worker that trains is behind this since the last barrier. A pull that begins now reads what their ticks have made visible.
     Clocks {
         /// The least of their clocks.

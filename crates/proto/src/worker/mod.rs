@@ -102,6 +102,9 @@ impl Worker {
                 let number = view.number;
                 if let Some(session) = &mut self.session {
                     self.membership.follow(now, &mut self.servers, &view.servers);
+                    if view.added != session.cluster.view.added {
+                        self.events.push_back(WorkerEvent::PhasesAdded(Box::new(view.added.clone())));
+                    }
                     session.enter(view.into_inner());
                     self.membership.viewed(number);
                 }

@@ -267,6 +267,7 @@ impl HotRequests {
             | WorkerEvent::Clocks { .. }
             | WorkerEvent::Scanned { .. }
             | WorkerEvent::Leased { .. }
+            | WorkerEvent::PhasesAdded(_)
             | WorkerEvent::PathChanged(_) => {}
         }
     }

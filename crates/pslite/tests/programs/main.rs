@@ -3,6 +3,8 @@
 
 mod cluster;
 mod hot;
+#[path = "../../../cli/tests/command_line/program.rs"]
+mod program;
 
 use std::fs;
 use std::path::Path;

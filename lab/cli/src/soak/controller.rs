@@ -114,6 +114,9 @@ impl From<&ControllerEvent> for Event {
             ControllerEvent::ScaleAsked { workers } => {
                 Self::Note { what: format!("{workers} workers are wanted") }
             }
+            ControllerEvent::PhasesAdded(added) => {
+                Self::Note { what: format!("the work has {} phases", added.count()) }
+            }
             ControllerEvent::Refused(refusal) => Self::Note { what: refused(refusal) },
             ControllerEvent::Strangers(strangers) => Self::Note { what: turned_away(strangers) },
             ControllerEvent::TagsReduced { peer, tags } => Self::Note { what: tags_reduced(*peer, *tags) },

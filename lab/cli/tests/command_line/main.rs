@@ -8,6 +8,8 @@ mod paper;
 #[path = "../../../../crates/cli/tests/command_line/process.rs"]
 #[allow(dead_code, reason = "some of it is only for clusters of `libra`")]
 mod process;
+#[path = "../../../../crates/cli/tests/command_line/program.rs"]
+mod program;
 mod record;
 mod refusals;
 mod slow_disk;

@@ -8,17 +8,11 @@ use libra_models::record::{PushReader, RecordError, file_name};
 use tempfile::TempDir;
 
 use crate::process::{assert_refused, json, run, tiny_data};
+use crate::program;
 
-/// Runs `libra`, which is the program of another package: it may have to be built.
+/// Runs `libra`, which is the program of another package.
 fn libra(arguments: &[&str]) -> Output {
-    let program = Path::new(crate::PROGRAM).with_file_name("libra");
-    let mut build = Command::new(env!("CARGO"));
-    build.args(["build", "--quiet", "--package", "libra-cli"]);
-    if program.parent().is_some_and(|profile| profile.ends_with("release")) {
-        build.arg("--release");
-    }
-    assert!(build.status().unwrap().success());
-    Command::new(program).args(arguments).output().unwrap()
+    Command::new(program::libra()).args(arguments).output().unwrap()
 }
 
 /// Pushes and rows of a worker's file.

@@ -6,14 +6,19 @@ use super::{Fault, Scenario};
 use crate::random::Random;
 
 impl Scenario {
-    /// In a quarter of the scenarios work is dealt in chunks, and there is mostly room for more workers than the job begins with.
+    /// In a quarter of the scenarios work is dealt in chunks, in a third of these it is open, and there is mostly room for more workers than the job begins with.
     pub(super) fn with_work(mut self, random: &mut Random) -> Self {
         let sets_at_barriers = self.workload.set.is_some_and(|set| set.at_barriers);
         if sets_at_barriers || self.has_async_devices || !random.chance(0.25) {
             return self;
         }
         let chunks = (0..random.within(1..=3)).map(|_| u32::from(random.small(1..=20))).collect();
-        self.work = Some(Work { phases: u64::MAX, chunks, ..Work::default() });
+        let is_open = random.fork(1).chance(0.33);
+        self.work = Some(if is_open {
+            Work { is_open, ..Work::default() }
+        } else {
+            Work { phases: u64::MAX, chunks, ..Work::default() }
+        });
         self.places += random.small(0..=3);
         (self.workload.in_chunks, self.workload.barrier_every, self.workload.tick_every) = (true, 0, 0);
         for _ in 0..random.below(4) {

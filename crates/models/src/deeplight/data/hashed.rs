@@ -4,9 +4,11 @@
 //! each field has a key for what is missing.
 
 use std::path::Path;
+use std::sync::Arc;
 
 use libra_data::{
-    At, ColumnKind, Columns, DataSet, FILE_NAME, Fault, Field, Keys, Options, Selection, Split,
+    At, Chunk, ColumnKind, Columns, DataSet, FILE_NAME, Fault, Field, Followed, Keys, Options, Selection,
+    Split,
 };
 
 use super::{super::model::Samples, Reading, criteo::bin, log_of};
@@ -34,6 +36,8 @@ pub(crate) struct HashedSet {
     /// The fields of numbers, then those of categories.
     fields: Vec<Field>,
     has_lists: bool,
+    /// The directory of the file, if its data are followed: then all rows are trained and tested on.
+    pub(crate) followed: Option<Arc<Followed>>,
 }
 
 /// Returns true for data that `libra-data` reads, and not [`Dataset`](super::Dataset): all but a plain text that is named by itself or alone in its
@@ -64,13 +68,49 @@ fn is_of_set(path: &str) -> bool {
 
 impl HashedSet {
     pub(crate) fn open(source: &str, reading: Reading) -> Result<Self, DataError> {
-        let options = Options { keys: Some(Keys::Hashed), ..Options::default() };
-        let set = DataSet::open(source, &options)?;
-        let source = source.trim_end_matches('/');
-        let name = source.rsplit('/').next().unwrap_or(source).to_owned();
+        let set = DataSet::open(source, &options())?;
+        let name = name_of(source);
         if set.rows() < 2 {
             return Err(DataError::TooFewRows { name, rows: 1 });
         }
+        let split = if is_terabyte(&set) { Split::LastFile } else { Split::Tail(reading.test) };
+        let (train, test) = set.split(split);
+        Self::new(name, set, (train, test), None)
+    }
+
+    /// Opens the first file of a directory to which files are added.
+    pub(crate) fn follow(source: &str) -> Result<Self, DataError> {
+        let followed = Followed::open(source, &options())?;
+        let listing = followed.list()?;
+        let first = listing.files.first().ok_or_else(|| At::file(source).error(Fault::NoFiles))?;
+        let set = followed.file(&first.name)?;
+        let all = set.chunks().to_vec();
+        Self::new(name_of(source), set, (all.clone(), all), Some(Arc::new(followed)))
+    }
+
+    /// Opens another file of that directory.
+    pub(crate) fn file_of(&self, followed: &Arc<Followed>, name: &str) -> Result<Self, DataError> {
+        let set = followed.file(name)?;
+        let all = set.chunks().to_vec();
+        let file = Self::new(self.name.clone(), set, (all.clone(), all), Some(followed.clone()))?;
+        if file.fields != self.fields || file.has_lists && !self.has_lists {
+            let reason = "its columns are others than those of the first file that was followed".to_owned();
+            return Err(At::file(name).error(Fault::BadDescription { reason }).into());
+        }
+        Ok(Self { has_lists: self.has_lists, ..file })
+    }
+
+    /// Rows in front of those that are tested on.
+    pub(crate) fn rows_untested(&self) -> u64 {
+        if self.followed.is_some() { 0 } else { self.train.rows() }
+    }
+
+    fn new(
+        name: String,
+        set: DataSet,
+        (train, test): (Vec<Chunk>, Vec<Chunk>),
+        followed: Option<Arc<Followed>>,
+    ) -> Result<Self, DataError> {
         let description = &set.schema().description;
         let categories = description.categories.iter().map(|category| &category.name);
         let fields: Vec<Field> =
@@ -79,8 +119,6 @@ impl HashedSet {
             let reason = "it names no numbers and no categories".to_owned();
             return Err(At::file(FILE_NAME).error(Fault::BadDescription { reason }).into());
         }
-        let split = if is_terabyte(&set) { Split::LastFile } else { Split::Tail(reading.test) };
-        let (train, test) = set.split(split);
         Ok(Self {
             name,
             train: Selection::new(train),
@@ -88,6 +126,7 @@ impl HashedSet {
             fields,
             has_lists: set.schema().categories.contains(&ColumnKind::List),
             set,
+            followed,
         })
     }
 
@@ -125,6 +164,16 @@ impl HashedSet {
         }
         samples.weigh(&rows.weights);
     }
+}
+
+fn options() -> Options {
+    Options { keys: Some(Keys::Hashed), ..Options::default() }
+}
+
+/// The last part of a place.
+fn name_of(source: &str) -> String {
+    let source = source.trim_end_matches('/');
+    source.rsplit('/').next().unwrap_or(source).to_owned()
 }
 
 /// Returns the bin of a number: of whole ones that of Criteo's log; others are in four bins for each power of two.

@@ -38,6 +38,9 @@ impl Source for HashedSet {
     }
 
     fn size(&self) -> Vec<(u64, &'static str)> {
+        if self.followed.is_some() {
+            return vec![(self.fields() as u64, "fields")];
+        }
         vec![
             (self.train.rows(), "rows to train on"),
             (self.test.rows(), "to test on"),
@@ -47,6 +50,9 @@ impl Source for HashedSet {
     }
 
     fn files(&self) -> Vec<DataFile> {
+        if self.followed.is_some() {
+            return Vec::new();
+        }
         let name = |name: &str| name.rsplit('/').next().unwrap_or(name).to_owned();
         self.set.files().map(|file| DataFile { name: name(&file.name), bytes: file.bytes }).collect()
     }
@@ -65,6 +71,11 @@ impl Source for HashedSet {
             training: parts(&self.train, self.train.part_rows(), batch, workers),
             evaluation: parts(&self.test, test_rows, batch, workers),
         }
+    }
+
+    fn file(&self, name: &str) -> Result<Arc<dyn Source>, DataError> {
+        let followed = self.followed.as_ref().expect("these data are followed");
+        Ok(Arc::new(self.file_of(followed, name)?))
     }
 
     fn feed(self: Arc<Self>, sample: f64, batch: usize, seed: u64) -> Result<Box<dyn Feed>, TrainError> {
@@ -219,7 +230,7 @@ impl Feed for HashedFeed {
 
     fn start_test(&mut self, chunk: Chunk, rows: usize) -> Result<u64, TrainError> {
         let range = chunk.range(self.source.test.rows());
-        let first = self.source.train.rows() + range.start;
+        let first = self.source.rows_untested() + range.start;
         (self.present, self.expected) = (None, None);
         let order = Order::InOrder { chunks: self.source.test.range(range), rows };
         self.present = Some(self.reader.order(order, (AHEAD_ROWS / rows).max(2)));

@@ -44,7 +44,7 @@ fn all_rows(place: &str) -> (Schema, Columns) {
 
 /// Batches of all chunks of an epoch, and the keys of each.
 fn batches(place: &str, epoch: u32, chunks: u32) -> Vec<(Samples, Vec<u64>)> {
-    let source = super::super::open(place, settings(&config()).reading(), 1).unwrap();
+    let source = super::super::open(place, settings(&config()).reading(), &config()).unwrap();
     let mut feed = source.feed(1.0, 100, 1).unwrap();
     feed.start_epoch(epoch);
     let mut found = Vec::new();

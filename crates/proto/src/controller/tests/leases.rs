@@ -7,7 +7,7 @@ use crate::cluster::{CheckpointAt, Cluster, Durability, Peer};
 use crate::controller::{ControllerCommand, ControllerEvent};
 use crate::message::Message;
 use crate::statistics::{Statistics, WorkerStatistics};
-use crate::work::{LeaseRequest, Work, WorkDone, WorkRecord};
+use crate::work::{AddedPhase, AddedPhases, LeaseRequest, Work, WorkDone, WorkRecord};
 
 use Peer::{Server, Worker};
 
@@ -323,7 +323,7 @@ fn a_job_that_resumes_deals_what_was_not_done() {
     let records = vec![(0, record(1, &[0])), (1, record(1, &[2]))];
     let done = WorkDone { phase: 1, records: records.clone(), repeated: 3 };
     let mut harness = running_with(1, |cluster| {
-        cluster.work = Some(Work { phases: 2, chunks: vec![4, 4], done });
+        cluster.work = Some(Work { phases: 2, chunks: vec![4, 4], done, ..Work::default() });
     });
     // The harness has set the cluster after the controller was made.
     harness.controller.barrier = harness.controller.cluster.first_phase();
@@ -339,6 +339,54 @@ fn a_job_that_resumes_deals_what_was_not_done() {
     };
     assert_eq!((repeated, accounts(&records)), (3, vec![2, 2, 1]));
     assert_eq!(records.len(), expected.len());
+}
+
+/// Adds phases of so many chunks to open work, which has so many phases.
+fn add(harness: &mut ControllerHarness, behind: u64, chunks: &[u32], is_complete: bool) {
+    let phase = |&chunks: &u32| AddedPhase { chunks, text: format!("{behind}+{chunks}") };
+    let phases = chunks.iter().map(phase).collect();
+    harness.command(ControllerCommand::AddPhases { behind, phases, is_complete });
+}
+
+/// Tests rule K9.
+#[test]
+fn phases_are_added_to_open_work() {
+    let mut harness =
+        running_with(2, |cluster| cluster.work = Some(Work { is_open: true, ..Work::default() }));
+    tell(&mut harness, 0, 0, &[]);
+    assert_eq!(leased(&mut harness, 0), None, "there is no phase yet");
+    add(&mut harness, 0, &[2, 1], false);
+    assert_eq!(leased(&mut harness, 0), None, "the server does not have them");
+    harness.viewed(Server(0));
+    let view = harness.controller.cluster.view_of(Worker(1));
+    assert_eq!(view.added.get(1).map(|phase| &*phase.text), Some("0+1"));
+    assert_eq!(leased(&mut harness, 0), Some((0, vec![0, 1], 0)));
+    tell(&mut harness, 0, 0, &[0, 1]);
+    assert_eq!(leased(&mut harness, 0), Some((1, vec![0], 0)));
+    tell(&mut harness, 0, 1, &[0]);
+    assert_eq!(leased(&mut harness, 0), Some((2, vec![], 0)), "all waits for more");
+    // Its front end has not heard of the first.
+    add(&mut harness, 0, &[7], false);
+    assert_eq!(harness.view().added.count(), 2);
+    add(&mut harness, 2, &[1, 1, 1], false);
+    harness.viewed(Server(0));
+    for phase in 2..5 {
+        assert_eq!(leased(&mut harness, 0), Some((phase, vec![0], 0)));
+        tell(&mut harness, 0, phase, &[0]);
+    }
+    harness.events();
+    add(&mut harness, 5, &[], true);
+    let AddedPhases { done, phases, is_complete } = harness.view().added;
+    assert_eq!((done, phases.len(), is_complete), (3, 2, true), "those before the last two are dropped");
+    let added = |event: ControllerEvent| matches!(event, ControllerEvent::PhasesAdded(_));
+    assert!(harness.events().into_iter().any(added), "the front end learns of it");
+    // A late message about a phase that is not kept changes nothing.
+    tell(&mut harness, 1, 0, &[1]);
+    add(&mut harness, 5, &[1], false);
+    assert_eq!(harness.view().added.count(), 5, "no other is to come");
+    harness.viewed(Server(0));
+    [0, 1].into_iter().for_each(|worker| report(&mut harness, worker));
+    assert_eq!(harness.failure(), None);
 }
 
 /// Tests rule K1.

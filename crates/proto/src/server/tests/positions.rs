@@ -9,7 +9,7 @@ use crate::message::Message;
 use crate::server::Server;
 use crate::storage::{CheckpointHead, StorageEvent, StorageRequest};
 use crate::testing;
-use crate::work::{Position, Work, WorkDone, WorkRecord};
+use crate::work::{AddedPhases, Position, Work, WorkDone, WorkRecord};
 
 fn done(phase: u64, chunks: &[u32]) -> WorkDone {
     let accounts = BTreeMap::from([(phase, "account".to_owned())]);
@@ -18,7 +18,7 @@ fn done(phase: u64, chunks: &[u32]) -> WorkDone {
 }
 
 fn work(done: WorkDone) -> Work {
-    Work { phases: 4, chunks: vec![8], done }
+    Work { phases: 4, chunks: vec![8], done, ..Work::default() }
 }
 
 /// A server of a job with this work, which begins with what is asked of its disk.
@@ -37,7 +37,7 @@ fn begun(harness: &ServerHarness) -> CheckpointHead {
 }
 
 fn position(work: Work) -> Option<Position> {
-    Some(Position { task: "task".to_owned(), work })
+    Some(Position { task: "task".to_owned(), work, added: AddedPhases::default() })
 }
 
 // rule K7

@@ -261,7 +261,7 @@ impl Driver {
     fn next_chunk(&mut self) -> Result<(u64, Option<u32>), ClientError> {
         self.check()?;
         let before = self.worker.phase();
-        let chunks = self.worker.cluster().work.as_ref().map_or(0, |work| work.chunks(before));
+        let chunks = self.worker.cluster().chunks(before);
         if chunks == 0 {
             return Ok((before, None));
         }
