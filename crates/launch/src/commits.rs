@@ -136,11 +136,15 @@ impl Work {
         while let Ok(order) = orders.recv() {
             match order {
                 Order::Owner { owner, above } => (self.owner, self.newest) = (Some(owner), above),
-                Order::Failed(number) => self.newest = self.newest.max(number),
+                Order::Failed(number) => {
+                    self.newest = self.newest.max(number);
+                    self.renew();
+                }
                 Order::Commit(number) => {
                     self.newest = self.newest.max(number);
                     if let Err(error) = self.commit(number) {
                         self.tell(number, error.to_string());
+                        self.renew();
                     }
                 }
                 Order::Last { patience } => {
@@ -168,6 +172,13 @@ impl Work {
         // What cannot be removed now can be next time.
         let _ = self.archive.retain(self.keep);
         Ok(())
+    }
+
+    /// Servers go on to upload when the place is there again that was removed.
+    fn renew(&self) {
+        if let Some(owner) = self.owner {
+            let _ = self.archive.renew(&Owner::of_process(owner));
+        }
     }
 
     fn tell(&self, number: u64, reason: String) {
