@@ -7,7 +7,7 @@ use clap::Args;
 
 use crate::{
     Outcome, book, container, doctor, examples, findings, flood, forge, fuzz, kubernetes, namespaces, no_std,
-    p4, prometheus, python, ray, readme, shell, slurm, smoke, systemd, tidy, torchx, xdp,
+    p4, prometheus, python, readme, shell, slurm, smoke, systemd, tidy, torchx, xdp,
 };
 
 #[derive(Args)]
@@ -47,7 +47,6 @@ const STEPS: &[Step] = &[
     ("prometheus", || prometheus::run(&prometheus::Options::for_ci())),
     ("systemd", || systemd::run(&systemd::Options::for_ci())),
     ("torchx", || torchx::run(&findings::StepOptions::default())),
-    ("ray", || ray::run(&ray::Options::default())),
     ("container", || container::run(&findings::StepOptions::default())),
     ("kubernetes", || kubernetes::run(&findings::StepOptions::default())),
     ("slurm", || slurm::run(&findings::StepOptions::default())),

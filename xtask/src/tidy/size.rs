@@ -11,10 +11,10 @@ struct Limit {
 }
 
 /// `cli` has grown by the programs for those who watch a job, `libra job` and `libra top`, and by `libra data`; all together by the
-/// readers of data sets (`data`), by jobs that resume, by checkpoints at URLs, by training from data sets of any size that are read ahead, and by exports
-/// for serving.
+/// readers of data sets (`data`), by jobs that resume, by checkpoints at URLs, by training from data sets of any size that are read ahead, by exports
+/// for serving, and by data that are followed.
 const LIMITS: &[Limit] =
-    &[Limit { folder: "crates/", max: 73_200 }, Limit { folder: "crates/cli/", max: 5_100 }];
+    &[Limit { folder: "crates/", max: 74_000 }, Limit { folder: "crates/cli/", max: 5_100 }];
 
 /// The production lines of each folder with a limit.
 pub(crate) fn rules(modules: &[Module]) -> Vec<Measured> {
