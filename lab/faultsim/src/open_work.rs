@@ -38,7 +38,7 @@ impl OpenWork {
         let mut changed = None;
         for (number, phase) in (added.done..).zip(&added.phases) {
             let known = self.phases.entry(number).or_insert_with(|| phase.clone());
-            changed = changed.or((known != phase).then_some(number));
+            changed = changed.or_else(|| (known != phase).then_some(number));
         }
         changed
     }
