@@ -129,8 +129,8 @@ impl<'c> Report<'c> {
 
     /// The quality after the last epoch that was tested: behind the last file of data that are followed there is none to test on.
     fn measures(&self) -> &[Measure] {
-        let tested = self.epochs.iter().flatten().filter(|epoch| !epoch.measures.is_empty());
-        tested.last().map_or(&[], |epoch| &epoch.measures)
+        let mut tested = self.epochs.iter().flatten().filter(|epoch| !epoch.measures.is_empty());
+        tested.next_back().map_or(&[], |epoch| &epoch.measures)
     }
 
     /// Number of epochs whose accounts do not hold all samples.

@@ -20,6 +20,9 @@ const SIGN: &str = include_str!("sas.py");
 const ACCOUNT: &str = "devstoreaccount1";
 const KEY: &str = "Eby8vdM02xNOcqFlqUwJPLlmEtlCDXJ1OUzFT50uSRZ6IFsuFq2UVErCz4I6tq/K1SZFPTOtr/KBHBeksoGMGw==";
 
+/// Variables of a client whose writes are refused, and how.
+type WithoutRights = (Vec<(&'static str, String)>, &'static str);
+
 /// A kind of store, and a server that speaks its protocol.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Kind {
@@ -185,7 +188,7 @@ impl Store {
     }
 
     /// Settings of a client whose writes are refused, and how; `None` if the store looks at no credentials.
-    pub(crate) fn without_rights(&self) -> Result<Option<(Vec<(&'static str, String)>, &'static str)>> {
+    pub(crate) fn without_rights(&self) -> Result<Option<WithoutRights>> {
         let replaced = |removed: &str, added: (&'static str, String)| {
             let kept = self.environment.iter().filter(|(name, _)| *name != removed).cloned();
             kept.chain([added]).collect()

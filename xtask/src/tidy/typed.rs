@@ -33,6 +33,7 @@ const XTASK: &[&str] = &[
     "container",
     "kubernetes",
     "slurm",
+    "stores",
     "systemd",
     "torchx",
     "ray",
