@@ -33,12 +33,14 @@ impl OpenWork {
         self.phases.get(&phase).map_or(0, |phase| phase.chunks)
     }
 
-    /// Takes note of what a controller reports. Returns the first phase that is another than before.
-    fn learn(&mut self, added: &AddedPhases) -> Option<u64> {
+    /// Takes note of what a controller reports, when the users have passed so many phases. Returns one of these that is another than before: what no server had
+    /// yet when its controller died may be.
+    fn learn(&mut self, added: &AddedPhases, passed: u64) -> Option<u64> {
         let mut changed = None;
         for (number, phase) in (added.done..).zip(&added.phases) {
-            let known = self.phases.entry(number).or_insert_with(|| phase.clone());
-            changed = changed.or_else(|| (known != phase).then_some(number));
+            let known = self.phases.insert(number, phase.clone());
+            let is_other = known.is_some_and(|known| known != *phase);
+            changed = changed.or_else(|| (is_other && number < passed).then_some(number));
         }
         changed
     }
@@ -62,8 +64,9 @@ impl ScenarioRunner {
         if host != self.controller {
             return;
         }
+        let passed = self.users.values().map(|user| user.next_barrier).max().unwrap_or(0);
         let Some(work) = &mut self.open_work else { return };
-        if let Some(phase) = work.learn(added) {
+        if let Some(phase) = work.learn(added, passed) {
             return self.violate("phases", format!("phase {phase} was added twice"));
         }
         let at = self.world.now() + work.random.up_to(INTERVAL_MAX);

@@ -13,7 +13,8 @@ impl Scenario {
             return self;
         }
         let chunks = (0..random.within(1..=3)).map(|_| u32::from(random.small(1..=20))).collect();
-        let is_open = random.fork(1).chance(0.33);
+        // Workers that describe a job cannot open its work.
+        let is_open = self.proposals.is_none() && random.fork(1).chance(0.33);
         self.work = Some(if is_open {
             Work { is_open, ..Work::default() }
         } else {
