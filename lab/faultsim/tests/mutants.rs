@@ -58,8 +58,6 @@ fn seeds_max(bug: Mutant) -> u64 {
         Mutant::PathTakenForWide => 300,
         // Work must be dealt in chunks, and a controller be replaced; or both, just when a worker has left; or a worker read at the start of a phase.
         Mutant::HeldChunkDealt | Mutant::RecordOfLeaverLost | Mutant::ChunkDoneBeforeVisible => 1500,
-        // Work must be open, and a controller be replaced.
-        Mutant::AddedPhasesLost => 600,
         Mutant::FencingIgnored | Mutant::ColdReplayWithoutDedup => 50,
         // They show in the scenarios without MACs alone, which are less than half.
         _ => 60,
