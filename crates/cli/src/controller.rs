@@ -234,18 +234,25 @@ fn serve_model(
         }
     };
     if arguments.job.follows() {
-        let running;
-        let job = match &prepared {
-            Some(job) => job,
+        let asked = ask.clone();
+        let follow = |job: &Job| {
+            arguments.job.follow(follower, job, move |command| {
+                // A controller that has ended takes none.
+                let _ = asked.send(command);
+            })
+        };
+        let followed = match &prepared {
+            Some(job) => follow(job),
             None => {
-                running = Job::of_running(&arguments.job, resume, switches, address, None)?;
-                &running
+                Job::of_running(&arguments.job, resume, switches, address, None).and_then(|job| follow(&job))
             }
         };
-        arguments.job.follow(follower, job, move |command| {
-            // A controller that has ended takes none.
-            let _ = ask.send(command);
-        })?;
+        if let Err(error) = followed {
+            let _ = ask.send(ControllerCommand::Abort { reason: format!("{error:#}") });
+            // It tells the members.
+            let _ = serving.join();
+            return Err(error);
+        }
     }
     let (outcome, events) = serving.join().expect("the thread of the controller does not panic");
     let outcome = outcome.map_err(failure)?;
