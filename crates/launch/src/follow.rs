@@ -75,11 +75,11 @@ enum Notice {
     Close,
 }
 
-/// The way of events to what follows the data.
+/// The way of events to the follower of the data.
 #[derive(Debug, Clone)]
 pub struct FollowerEvents(Sender<Notice>);
 
-/// What follows the data of a job, before it begins.
+/// The follower of the data of a job, before the job begins.
 #[derive(Debug)]
 pub struct Follower(Receiver<Notice>);
 
@@ -137,7 +137,7 @@ impl FollowerEvents {
     }
 }
 
-/// What the thread knows.
+/// State of the thread.
 struct Following {
     followed: Followed,
     workload: Arc<dyn Workload>,

@@ -75,7 +75,7 @@ fn train(
     while let Some(phase) = worker.next_phase()? {
         let started = Instant::now();
         let (epoch, chunks) = (epoch_of(phase), worker.cluster().chunks(phase));
-        if let Some(added) = worker.cluster().view.added.get(phase).filter(|_| is_open) {
+        if let Some(added) = worker.cluster().view.added.get(phase) {
             let file = File::of(added)?;
             worker.note(TrainingNote::Reads);
             training.start_file(&file.name)?;

@@ -1,4 +1,4 @@
-//! What must hold at every store: jobs that upload, go on, are killed, and are refused, and tools that read what they left.
+//! Checks at every store: jobs that upload, go on, are killed, and are refused, and tools that read what they left.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;

@@ -253,7 +253,7 @@ impl Store {
         Ok(Some(of_buckets.filter_map(serde_json::Value::as_array).map(Vec::len).sum()))
     }
 
-    /// What its server has printed last.
+    /// The last output of its server.
     pub(crate) fn tail(&self) -> String {
         self.server.as_ref().map(Running::tail).unwrap_or_default()
     }
