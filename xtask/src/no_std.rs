@@ -77,6 +77,8 @@ fn link(folder: &Path, dataplane: &Path, program: &str, target: &Target) -> Resu
         .arg("--target-dir")
         .arg(folder.join("target"));
     command.env("CARGO_ENCODED_RUSTFLAGS", target.flags()).env_remove("RUSTFLAGS");
+    // Unwinding is left out of `core` only by link-time optimization, which .ci/run turns off for other programs.
+    command.env("CARGO_PROFILE_RELEASE_LTO", "fat");
     shell::output(command).map(drop)
 }
 
@@ -117,7 +119,7 @@ fn write_package(folder: &Path, dataplane: &Path, program: &str) -> Result<()> {
         "[workspace]\n[package]\nname = \"freestanding\"\nversion = \"0.0.0\"\nedition = \"2024\"\n\
          [[bin]]\nname = \"freestanding\"\npath = \"program.rs\"\ntest = false\nbench = false\n\
          [dependencies]\nlibra-dataplane = {{ path = {dataplane:?}, default-features = false }}\n\
-         [profile.release]\npanic = \"abort\"\nlto = \"fat\"\n"
+         [profile.release]\npanic = \"abort\"\n"
     );
     let write = |name: &str, text: &str| {
         let path = folder.join(name);
