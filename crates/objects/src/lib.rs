@@ -24,9 +24,10 @@ mod fault;
 mod objects;
 mod place;
 mod store;
+mod upload;
 
 pub use environment::Environment;
 pub use fault::Fault;
-pub use object_store::multipart::PartId;
-pub use objects::{Counts, Created, Object, Objects, Replaced, Upload, Version, normal};
+pub use objects::{Counts, Created, Object, Objects, Replaced, Version, normal};
 pub use place::{BadPlace, Kind, Place};
+pub use upload::Upload;

@@ -9,7 +9,7 @@ use std::time::{Duration, SystemTime};
 
 use bytes::Bytes;
 use futures_util::TryStreamExt;
-use object_store::multipart::{MultipartStore, PartId};
+use object_store::multipart::MultipartStore;
 use object_store::path::Path;
 use object_store::{
     Error, GetOptions, GetRange, ObjectMeta, ObjectStore, ObjectStoreExt, PutMode, PutOptions, PutPayload,
@@ -73,28 +73,9 @@ pub enum Replaced {
     Other,
 }
 
-/// An object that is uploaded in parts.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Upload {
-    path: Path,
-    id: String,
-}
-
 /// A path as stores spell it: without slashes at its ends.
 pub fn normal(path: &str) -> String {
     Path::from(path).to_string()
-}
-
-impl Upload {
-    /// One that another process has begun, by its path and identity.
-    pub fn new(path: &str, id: String) -> Self {
-        Self { path: Path::from(path), id }
-    }
-
-    /// Its identity.
-    pub fn id(&self) -> &str {
-        &self.id
-    }
 }
 
 /// Counts of requests.
@@ -108,11 +89,11 @@ pub struct Counts {
 
 /// Objects behind a network, or files, and the loop that waits for them. Callers wait, so they must not be tasks of another loop.
 pub struct Objects {
-    store: Arc<dyn ObjectStore>,
-    in_parts: Option<Arc<dyn MultipartStore>>,
-    runtime: Arc<Runtime>,
-    are_files: bool,
-    region: String,
+    pub(crate) store: Arc<dyn ObjectStore>,
+    pub(crate) in_parts: Option<Arc<dyn MultipartStore>>,
+    pub(crate) runtime: Arc<Runtime>,
+    pub(crate) are_files: bool,
+    pub(crate) region: String,
     retries: u32,
     requests_sent: AtomicU64,
     retries_sent: AtomicU64,
@@ -363,55 +344,7 @@ impl Objects {
         sweep_own(&directory, is_own).map_err(|source| Fault::Io { doing: "removing what was left", source })
     }
 
-    /// Begins an object that is uploaded in parts; `None` if the store takes none.
-    ///
-    /// # Errors
-    /// The store refused.
-    pub fn begin_upload(&self, path: &str) -> Result<Option<Upload>, Fault> {
-        let Some(store) = &self.in_parts else { return Ok(None) };
-        let path = Path::from(path);
-        let id = self.request(|| store.create_multipart(&path))?;
-        Ok(Some(Upload { path, id }))
-    }
-
-    /// Uploads a part, counted from 0. All but the last have the same size, at least 5 MiB.
-    ///
-    /// # Errors
-    /// The store refused.
-    pub fn upload_part(&self, upload: &Upload, part: usize, bytes: &Bytes) -> Result<PartId, Fault> {
-        let store = self.in_parts.as_ref().expect("an upload was begun");
-        let payload = || PutPayload::from(bytes.clone());
-        self.request(|| store.put_part(&upload.path, &upload.id, part, payload()))
-    }
-
-    /// Makes an object of all parts.
-    ///
-    /// # Errors
-    /// The store refused.
-    pub fn finish_upload(&self, upload: &Upload, parts: &[PartId]) -> Result<(), Fault> {
-        let store = self.in_parts.as_ref().expect("an upload was begun");
-        self.request(|| store.complete_multipart(&upload.path, &upload.id, parts.to_vec())).map(drop)
-    }
-
-    /// Gives an upload up, and its parts; one that has ended is none.
-    ///
-    /// # Errors
-    /// The store refused.
-    pub fn abort_upload(&self, upload: &Upload) -> Result<(), Fault> {
-        let Some(store) = &self.in_parts else { return Ok(()) };
-        match self.attempt(|| store.abort_multipart(&upload.path, &upload.id)) {
-            // Stores tell of one that has ended in their own words.
-            Err((error, retries)) => {
-                let text = error.to_string();
-                let is_gone = matches!(error, Error::NotFound { .. })
-                    || ["NoSuchUpload", "not found"].iter().any(|known| text.contains(known));
-                if is_gone { Ok(()) } else { Err(Fault::of(&error, retries, &self.region)) }
-            }
-            Ok(()) => Ok(()),
-        }
-    }
-
-    fn request<T, F>(&self, attempt: impl Fn() -> F) -> Result<T, Fault>
+    pub(crate) fn request<T, F>(&self, attempt: impl Fn() -> F) -> Result<T, Fault>
     where
         F: Future<Output = Result<T, Error>>,
     {
@@ -419,30 +352,36 @@ impl Objects {
     }
 
     /// Sends a request until it is answered, or the retries are used up.
-    fn attempt<T, F>(&self, attempt: impl Fn() -> F) -> Result<T, (Error, u32)>
+    pub(crate) fn attempt<T, F>(&self, attempt: impl Fn() -> F) -> Result<T, (Error, u32)>
     where
         F: Future<Output = Result<T, Error>>,
     {
-        self.runtime.block_on(async {
-            let mut retries = 0;
-            loop {
-                self.requests_sent.fetch_add(1, Ordering::Relaxed);
-                let answer = timeout(REQUEST_TIMEOUT, attempt()).await.unwrap_or_else(|_| {
-                    Err(Error::Generic { store: "HTTP", source: "no answer within 60 s".into() })
-                });
-                match answer {
-                    Ok(answer) => return Ok(answer),
-                    Err(error) if retries == self.retries || !is_transient(&error) => {
-                        return Err((error, retries));
-                    }
-                    Err(_) => {
-                        sleep(BACKOFF * 2u32.pow(retries)).await;
-                        retries += 1;
-                        self.retries_sent.fetch_add(1, Ordering::Relaxed);
-                    }
+        self.runtime.block_on(self.answered(attempt))
+    }
+
+    /// As [`attempt`](Self::attempt), in the loop.
+    pub(crate) async fn answered<T, F>(&self, attempt: impl Fn() -> F) -> Result<T, (Error, u32)>
+    where
+        F: Future<Output = Result<T, Error>>,
+    {
+        let mut retries = 0;
+        loop {
+            self.requests_sent.fetch_add(1, Ordering::Relaxed);
+            let answer = timeout(REQUEST_TIMEOUT, attempt()).await.unwrap_or_else(|_| {
+                Err(Error::Generic { store: "HTTP", source: "no answer within 60 s".into() })
+            });
+            match answer {
+                Ok(answer) => return Ok(answer),
+                Err(error) if retries == self.retries || !is_transient(&error) => {
+                    return Err((error, retries));
+                }
+                Err(_) => {
+                    sleep(BACKOFF * 2u32.pow(retries)).await;
+                    retries += 1;
+                    self.retries_sent.fetch_add(1, Ordering::Relaxed);
                 }
             }
-        })
+        }
     }
 }
 

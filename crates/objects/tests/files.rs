@@ -6,6 +6,7 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::path::Path;
 
+use bytes::Bytes;
 use libra_objects::{Environment, Kind, Objects};
 
 fn files() -> Objects {
@@ -80,4 +81,23 @@ fn a_directory_with_files_is_not_removed() {
         files().remove_empty(root.path().join(name).to_str().unwrap());
     }
     assert_eq!(tree(root.path()), ["full", "full/a"].map(str::to_owned).into());
+}
+
+#[test]
+fn a_file_of_parts_is_there_whole_or_not_at_all() {
+    let root = tempfile::tempdir().unwrap();
+    let at = |name: &str| root.path().join(name).to_str().unwrap().to_owned();
+    let parts: [Bytes; 3] = ["ab".into(), "cd".into(), "e".into()];
+    let files = files();
+    let mut whole = files.begin_upload(&at("run/whole")).unwrap().unwrap();
+    let mut given_up = files.begin_upload(&at("run/given-up")).unwrap().unwrap();
+    assert_eq!(whole.id(), None);
+    files.send_parts(&mut whole, &parts[..2]).unwrap();
+    files.send_parts(&mut given_up, &parts).unwrap();
+    assert!(!Path::new(&at("run/whole")).exists());
+    files.send_parts(&mut whole, &parts[2..]).unwrap();
+    files.finish_upload(&mut whole).unwrap();
+    files.abort_upload(given_up).unwrap();
+    assert_eq!(files.read(&at("run/whole")).unwrap(), "abcde");
+    assert_eq!(tree(root.path()), ["run".to_owned(), "run/whole".to_owned()].into());
 }

@@ -36,6 +36,7 @@ pub(super) const CHECKS: &[(&str, Check)] = &[
     ("killed in an upload", Bench::killed),
     ("damage is named", Bench::damaged),
     ("prune leaves no garbage", Bench::prune),
+    ("bucket gone in mid-job", Bench::bucket_gone),
     ("refused before training", Bench::refused_before_training),
 ];
 
@@ -362,6 +363,33 @@ impl Bench {
         ensure!(open.is_none_or(|open| open == 0), "{open:?} uploads in parts are open");
         self.verify()?;
         Ok(Finding::Passed(format!("{} objects, all of checkpoint {newest} or its job", there.len())))
+    }
+
+    /// Removes the bucket of a job that uploads: the job notes it, and goes on.
+    fn bucket_gone(&self) -> Result<Finding> {
+        let (url, data, state) = (self.store.url(BUCKET, "jobs/gone"), self.data(), self.path("gone"));
+        let events = self.path("gone.events");
+        let more = ["--checkpoint-every", "0.3", "--checkpoints", &url, "--events", &events];
+        let more = [&["--epochs", "100000"][..], &more].concat();
+        let mut job = self.start(self.command(&self.train(&data, &state, &more)), "gone")?;
+        let mut wait = |what: &str, is_there: &dyn Fn() -> Result<bool>| {
+            let deadline = Instant::now() + LIMIT;
+            while !is_there()? {
+                check_interrupt()?;
+                ensure!(job.status()?.is_none(), "the job ended: {}", job.tail());
+                ensure!(Instant::now() < deadline, "{what} does not come: {}", job.tail());
+                std::thread::sleep(LOOK_EVERY);
+            }
+            Ok(())
+        };
+        wait("a commit", &|| {
+            Ok(self.store.objects("jobs")?.iter().any(|name| name.starts_with("gone/job-")))
+        })?;
+        self.store.rclone(&["purge", &format!("store:{BUCKET}")])?;
+        wait("an event", &|| Ok(fs::read_to_string(&events)?.contains("checkpoint_failed")))?;
+        drop(job);
+        self.store.make_bucket()?;
+        Ok(Finding::Passed("the job goes on, and notes it".to_owned()))
     }
 }
 

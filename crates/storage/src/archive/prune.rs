@@ -87,7 +87,7 @@ impl Archive {
             Err(Fault::Missing) => return Ok(()),
             Err(fault) => return Err(self.fail(note)(fault)),
         };
-        self.objects.abort_upload(&Upload::new(&self.at(file), id)).map_err(self.fail(file))
+        self.objects.abort_upload(Upload::new(&self.at(file), id)).map_err(self.fail(file))
     }
 }
 

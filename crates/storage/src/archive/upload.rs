@@ -18,6 +18,8 @@ use crate::disk::{Disk, read_exact};
 pub(super) const NOTE: &str = ".upload";
 /// Size of a part, and of what is uploaded whole.
 const PART: u64 = 8 << 20;
+/// Parts that are sent at the same time, and are in memory until then.
+const PARTS_AT_ONCE: usize = 4;
 /// Parts that an object may have, at the strictest store.
 const PARTS_MAX: u64 = 10_000;
 /// A sleep is no longer, so that an upload can be given up.
@@ -129,21 +131,22 @@ impl Uploader {
         } else {
             objects.begin_upload(&path).map_err(archive.fail(name))?
         };
-        let Some(upload) = upload else {
+        let Some(mut upload) = upload else {
             let mut checksum = 0;
             let bytes = self.read(disk, local, 0, file.bytes, &mut checksum)?;
             compare(local, file, checksum)?;
             return objects.put(&path, bytes).map_err(archive.fail(name));
         };
-        let note = format!("{name}{NOTE}");
-        let noted = objects.put(&archive.at(&note), Bytes::from(upload.id().to_owned()));
-        let sent = noted
-            .map_err(archive.fail(&note))
-            .and_then(|()| self.upload_parts(disk, local, name, file, &upload));
-        if sent.is_err() && objects.abort_upload(&upload).is_err() {
+        let note = upload.id().map(|id| (format!("{name}{NOTE}"), Bytes::from(id.to_owned())));
+        let noted = note
+            .clone()
+            .map_or(Ok(()), |(note, id)| objects.put(&archive.at(&note), id).map_err(archive.fail(&note)));
+        let sent = noted.and_then(|()| self.upload_parts(disk, local, name, file, &mut upload));
+        if sent.is_err() && objects.abort_upload(upload).is_err() {
             // The note stays for `prune`.
             return sent;
         }
+        let Some((note, _)) = note else { return sent };
         let removed = objects.delete(&archive.at(&note)).map_err(archive.fail(&note));
         sent.and(removed)
     }
@@ -154,20 +157,22 @@ impl Uploader {
         local: &str,
         name: &str,
         file: &FileInfo,
-        upload: &Upload,
+        upload: &mut Upload,
     ) -> Result<(), ArchiveError> {
         let archive = self.archive.clone();
         let size = self.part_bytes.max(file.bytes.div_ceil(PARTS_MAX));
-        let (mut parts, mut offset, mut checksum) = (Vec::new(), 0, 0);
+        let (mut offset, mut checksum) = (0, 0);
+        let mut parts = Vec::with_capacity(PARTS_AT_ONCE);
         while offset < file.bytes {
-            let bytes = self.read(disk, local, offset, size.min(file.bytes - offset), &mut checksum)?;
-            offset += bytes.len() as u64;
-            let part =
-                archive.objects.upload_part(upload, parts.len(), &bytes).map_err(archive.fail(name))?;
-            parts.push(part);
+            parts.clear();
+            while parts.len() < PARTS_AT_ONCE && offset < file.bytes {
+                parts.push(self.read(disk, local, offset, size.min(file.bytes - offset), &mut checksum)?);
+                offset = file.bytes.min(offset + size);
+            }
+            archive.objects.send_parts(upload, &parts).map_err(archive.fail(name))?;
         }
         compare(local, file, checksum)?;
-        archive.objects.finish_upload(upload, &parts).map_err(archive.fail(name))
+        archive.objects.finish_upload(upload).map_err(archive.fail(name))
     }
 
     /// Reads what is sent next, once it may be.

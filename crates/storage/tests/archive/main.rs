@@ -298,3 +298,16 @@ fn on_disk(root: &std::path::Path) -> Faulty {
 fn kill(point: u64) -> Kill {
     Kill { at: point / 2, is_done: point % 2 == 1 }
 }
+
+#[test]
+fn a_directory_takes_files_in_parts() {
+    let root = tempfile::tempdir().unwrap();
+    let url = format!("file://{}/runs/one", root.path().display());
+    let archive = Archive::open(&url, &Environment::of_process()).unwrap();
+    archive.claim(&Owner::of_process(7), false).unwrap();
+    put(&archive, 7, 5).unwrap();
+    assert_eq!(verify(&archive).unwrap(), [5]);
+    let view = archive.view().unwrap();
+    let parts = 150;
+    assert!(view.commits[&5].files.iter().any(|file| file.bytes > 4 * parts), "more than is sent at once");
+}

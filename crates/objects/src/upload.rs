@@ -1,0 +1,128 @@
+//! Objects that are uploaded in parts.
+
+use std::fmt;
+
+use bytes::Bytes;
+use futures_util::future::try_join_all;
+use object_store::multipart::PartId;
+use object_store::path::Path;
+use object_store::{Error, MultipartUpload, ObjectStoreExt, PutPayload};
+
+use crate::fault::Fault;
+use crate::objects::Objects;
+
+/// An object that is uploaded in parts.
+pub struct Upload {
+    path: Path,
+    state: State,
+}
+
+enum State {
+    /// The store keeps the parts under an identity.
+    Parts { id: String, sent: Vec<PartId> },
+    /// A file beside the place of the object. Dropped, it is removed.
+    File(Box<dyn MultipartUpload>),
+}
+
+impl fmt::Debug for Upload {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.debug_struct("Upload").field("path", &self.path).field("id", &self.id()).finish()
+    }
+}
+
+impl Upload {
+    /// One that another process has begun, by its path and identity.
+    pub fn new(path: &str, id: String) -> Self {
+        Self { path: Path::from(path), state: State::Parts { id, sent: Vec::new() } }
+    }
+
+    /// The identity that another process gives it up by. One to a file has none: [`Objects::sweep`] removes what is left of it.
+    pub fn id(&self) -> Option<&str> {
+        match &self.state {
+            State::Parts { id, .. } => Some(id),
+            State::File(_) => None,
+        }
+    }
+}
+
+impl Objects {
+    /// Begins an object that is uploaded in parts; `None` if the store takes none.
+    ///
+    /// # Errors
+    /// The store refused.
+    pub fn begin_upload(&self, path: &str) -> Result<Option<Upload>, Fault> {
+        let path = Path::from(path);
+        let state = if let Some(store) = &self.in_parts {
+            State::Parts { id: self.request(|| store.create_multipart(&path))?, sent: Vec::new() }
+        } else if self.are_files {
+            State::File(self.request(|| self.store.put_multipart(&path))?)
+        } else {
+            return Ok(None);
+        };
+        Ok(Some(Upload { path, state }))
+    }
+
+    /// Uploads the next parts, at the same time. All parts but the last have the same size, at least 5 MiB.
+    ///
+    /// # Errors
+    /// The store refused one.
+    pub fn send_parts(&self, upload: &mut Upload, parts: &[Bytes]) -> Result<(), Fault> {
+        let Upload { path, state } = upload;
+        match state {
+            State::Parts { id, sent } => {
+                let store = self.in_parts.as_ref().expect("an upload was begun");
+                let (path, id, first) = (&*path, &*id, sent.len());
+                let put = |(number, bytes): (usize, &Bytes)| {
+                    let bytes = bytes.clone();
+                    self.answered(move || {
+                        store.put_part(path, id, first + number, PutPayload::from(bytes.clone()))
+                    })
+                };
+                let all = try_join_all(parts.iter().enumerate().map(put));
+                let ids = self.runtime.block_on(all);
+                sent.extend(ids.map_err(|(error, retries)| Fault::of(&error, retries, &self.region))?);
+            }
+            State::File(file) => {
+                let all =
+                    async { try_join_all(parts.iter().map(|part| file.put_part(part.clone().into()))).await };
+                self.runtime.block_on(all).map_err(|error| Fault::of(&error, 0, &self.region))?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Makes an object of all parts.
+    ///
+    /// # Errors
+    /// The store refused.
+    pub fn finish_upload(&self, upload: &mut Upload) -> Result<(), Fault> {
+        match &mut upload.state {
+            State::Parts { id, sent } => {
+                let store = self.in_parts.as_ref().expect("an upload was begun");
+                self.request(|| store.complete_multipart(&upload.path, id, sent.clone())).map(drop)
+            }
+            State::File(file) => {
+                let done = self.runtime.block_on(file.complete());
+                done.map(drop).map_err(|error| Fault::of(&error, 0, &self.region))
+            }
+        }
+    }
+
+    /// Gives an upload up, and its parts; one that has ended is none.
+    ///
+    /// # Errors
+    /// The store refused.
+    pub fn abort_upload(&self, upload: Upload) -> Result<(), Fault> {
+        let (Some(store), State::Parts { id, .. }) = (&self.in_parts, &upload.state) else { return Ok(()) };
+        match self.attempt(|| store.abort_multipart(&upload.path, id)) {
+            // Stores tell of one that has ended in their own words.
+            Err((error, retries)) => {
+                let text = error.to_string();
+                let is_gone = matches!(error, Error::NotFound { .. })
+                    || ["NoSuchUpload", "not found"].iter().any(|known| text.contains(known));
+                if is_gone { Ok(()) } else { Err(Fault::of(&error, retries, &self.region)) }
+            }
+            Ok(()) => Ok(()),
+        }
+    }
+}
