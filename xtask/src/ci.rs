@@ -36,6 +36,7 @@ const STEPS: &[Step] = &[
     ("examples", examples::run),
     ("python", || python::run(&python::Options::default())),
     ("simulation", || lab(&["sim", "--seeds", "0..300"])),
+    ("simulation of open work", || lab(&["sim", "--seeds", "10000..10100"])),
     ("mutants", || cargo(MUTANTS)),
     ("soak", || lab(SOAK)),
     ("soak of drains", || lab(DRAINS)),

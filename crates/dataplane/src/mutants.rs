@@ -117,6 +117,8 @@ pub enum Mutant {
     RecordOfLeaverLost,
     /// In the roles: a chunk is done before its pushes are visible.
     ChunkDoneBeforeVisible,
+    /// In the roles: servers do not have the phases that are added to open work, so that a controller that takes over has none.
+    AddedPhasesLost,
 }
 
 impl Mutant {
@@ -124,7 +126,7 @@ impl Mutant {
     pub const OF_DATA_PLANE: &[Self] = Self::ALL.split_at(Self::CommitAppliedTwice as usize).0;
 
     /// Every bug, in the order of their bits.
-    pub const ALL: [Self; 50] = [
+    pub const ALL: [Self; 51] = [
         Self::NoDedup,
         Self::GenerationNotChecked,
         Self::FlipInTheMiddle,
@@ -175,6 +177,7 @@ impl Mutant {
         Self::HeldChunkDealt,
         Self::RecordOfLeaverLost,
         Self::ChunkDoneBeforeVisible,
+        Self::AddedPhasesLost,
     ];
 
     /// The name to type on a command line. [`Display`](fmt::Display) writes the same.
@@ -231,6 +234,7 @@ impl Mutant {
             Self::HeldChunkDealt => "held-chunk-dealt",
             Self::RecordOfLeaverLost => "record-of-leaver-lost",
             Self::ChunkDoneBeforeVisible => "chunk-done-before-visible",
+            Self::AddedPhasesLost => "added-phases-lost",
         }
     }
 

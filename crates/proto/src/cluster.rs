@@ -316,6 +316,9 @@ impl View {
         let Self { number, servers, switches, workers, ownerships, flows, added, .. } = self;
         let (number, servers, ownerships) = (*number, servers.clone(), ownerships.clone());
         match kind {
+            Kind::Server if is_enabled(Mutant::AddedPhasesLost) => {
+                Self { added: AddedPhases::default(), ..self.clone() }
+            }
             Kind::Server => self.clone(),
             Kind::Switch => Self { number, servers, workers: workers.clone(), ownerships, ..Self::default() },
             Kind::Worker => {

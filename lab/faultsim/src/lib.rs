@@ -72,7 +72,9 @@ pub use random::Random;
 pub use rows::{Rows, SetTable, Sums};
 pub use run::{Counts, Options, Report, run, run_scenario};
 pub use runner::LIVENESS_BOUND;
-pub use scenario::{CutOff, Disagreement, Fault, NarrowLink, Proposals, Scenario, Side, Target};
+pub use scenario::{
+    CutOff, Disagreement, Fault, NarrowLink, OPEN_WORK_FROM, Proposals, Scenario, Side, Target,
+};
 pub use set_rows::SetWorkload;
 pub use trace::{TraceHash, TraceWriter};
 pub use workload::Workload;

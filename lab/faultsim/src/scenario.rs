@@ -17,6 +17,7 @@ use libra_proto::{
 pub use self::fault::{CutOff, Fault, Side, Target};
 use self::fault::{SEVERE_KINDS, draw_faults, draw_severe_fault};
 pub use self::proposals::{Disagreement, Proposals};
+pub use self::work::OPEN_WORK_FROM;
 use crate::async_device::p4_sizes;
 use crate::flips::FlippedBits;
 use crate::network::{Bursts, Quality};

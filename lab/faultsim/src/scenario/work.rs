@@ -6,7 +6,7 @@ use super::{Fault, Scenario};
 use crate::random::Random;
 
 /// Work is open from this seed on: those below keep the scenarios by which the limits of mutants were found.
-const OPEN_FROM: u64 = 10_000;
+pub const OPEN_WORK_FROM: u64 = 10_000;
 
 impl Scenario {
     /// In a quarter of the scenarios work is dealt in chunks, in a third of these it is open, and there is mostly room for more workers than the job begins with.
@@ -17,7 +17,7 @@ impl Scenario {
         }
         let chunks = (0..random.within(1..=3)).map(|_| u32::from(random.small(1..=20))).collect();
         // Workers that describe a job cannot open its work.
-        let is_open = self.seed >= OPEN_FROM && self.proposals.is_none() && random.fork(1).chance(0.33);
+        let is_open = self.seed >= OPEN_WORK_FROM && self.proposals.is_none() && random.fork(1).chance(0.33);
         self.work = Some(if is_open {
             Work { is_open, ..Work::default() }
         } else {
