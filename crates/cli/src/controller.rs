@@ -248,6 +248,10 @@ fn serve_model(
             }
         };
         if let Err(error) = followed {
+            if prepared.is_none() {
+                // Only members that have called already hear of it.
+                thread::sleep(CALLS_WITHIN);
+            }
             let _ = ask.send(ControllerCommand::Abort { reason: format!("{error:#}") });
             // It tells the members.
             let _ = serving.join();

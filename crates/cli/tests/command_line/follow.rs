@@ -152,33 +152,76 @@ fn a_job_that_follows_ends_in_order_and_is_resumed() {
     assert_refused(&refused, 1, &["--resume", "give --follow"]);
 }
 
+/// A job of several processes that follows.
+struct Cluster {
+    /// Options of its controllers.
+    job: Vec<String>,
+    address: String,
+    controller: Member,
+    /// A server and two workers.
+    members: Vec<Member>,
+    events: [String; 3],
+}
+
+impl Cluster {
+    fn start(files: &Files) -> Self {
+        let data = files.followed();
+        let job = [&["--switches", "0", "--servers", "1", "--data", &data][..], &MODEL, &["1"]].concat();
+        let (controller, address) = controller(&job);
+        let job = job.into_iter().map(str::to_owned).collect();
+        let events = ["server", "first", "second"].map(|name| files.events(name));
+        let kinds = ["server", "worker", "worker"].into_iter().zip(&events);
+        let members = kinds
+            .map(|(kind, events)| Member::start(&[kind, "--controller", &address, "--events", events]))
+            .collect();
+        Self { job, address, controller, members, events }
+    }
+
+    /// The controller dies, and returns its successor and the members.
+    fn succeed(self, change: impl FnOnce(), more: &[&str]) -> Vec<Member> {
+        self.controller.signal("-KILL");
+        self.controller.end();
+        change();
+        let own = ["controller", "--listen", &self.address];
+        let options: Vec<&str> =
+            own.iter().chain(more).copied().chain(self.job.iter().map(String::as_str)).collect();
+        [vec![Member::start(&options)], self.members].into_iter().flatten().collect()
+    }
+}
+
 #[test]
 fn a_controller_that_takes_over_follows_on() {
     let files = Files::make(4);
-    let (data, json) = (files.followed(), files.path("report.json"));
+    let json = files.path("report.json");
     files.add(0);
-    let job = [&["--switches", "0", "--servers", "1", "--data", &data][..], &MODEL, &["1"]].concat();
-    let (first, address) = controller(&job);
-    let events = ["server", "first", "second"].map(|name| files.events(name));
-    let kinds = ["server", "worker", "worker"].into_iter().zip(&events);
-    let members =
-        kinds.map(|(kind, events)| Member::start(&[kind, "--controller", &address, "--events", events]));
-    let members: Vec<Member> = members.collect();
+    let cluster = Cluster::start(&files);
+    let events = cluster.events.clone();
     files.add(1);
     wait_for_tests(&events[1], 1);
-    first.signal("-KILL");
-    first.end();
-    files.add(2);
-    let again = [&["controller", "--listen", &address, "--json", &json][..], &job].concat();
-    let second = Member::start(&again);
+    let members = cluster.succeed(|| files.add(2), &["--json", &json]);
     wait_for_tests(&events[2], 2);
     files.add(3);
     files.complete();
-    for member in members.into_iter().chain([second]) {
+    for member in members {
         let (code, lines) = member.end_with_lines();
         assert_eq!(code, Some(0), "{lines:?}");
     }
     assert_files(&report(&json), 4);
+}
+
+#[test]
+fn a_controller_without_the_data_ends_the_job_for_all() {
+    let files = Files::make(2);
+    files.add(0);
+    let cluster = Cluster::start(&files);
+    files.add(1);
+    wait_for_tests(&cluster.events[1], 1);
+    let away = || fs::rename(files.followed(), files.path("away")).unwrap();
+    for member in cluster.succeed(away, &[]) {
+        let (code, lines) = member.end_with_lines();
+        assert_eq!(code, Some(1), "{lines:?}");
+        assert!(lines.iter().any(|line| line.contains("there is no such file or directory")), "{lines:?}");
+    }
 }
 
 #[test]
