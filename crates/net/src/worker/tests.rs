@@ -6,8 +6,8 @@ use std::thread;
 
 use libra_plan::shard_of;
 use libra_proto::{
-    Cluster, HotPath, Link, LinkEvent, MemberEvent, Message, Outgoing, Role, Server, ServerEvent, Sizes,
-    ValueFormat,
+    Cluster, HotPath, Link, LinkEvent, MemberEvent, Message, Outgoing, Parameters, Role, Server, ServerEvent,
+    Sizes, ValueFormat,
 };
 use libra_store::{Init, Optimizer, TableSpec};
 
