@@ -31,6 +31,7 @@ const EXAMPLES: &[&str] = &[
     "examples/python/criteo.py",
     "examples/python/dlrm.py",
     "examples/python/dlrm_torch.py",
+    "examples/python/score.py",
     "examples/python/two_tower.py",
     "examples/python/word2vec.py",
 ];
@@ -65,6 +66,7 @@ pub(crate) fn run(options: &Options) -> Result<Outcome> {
     in_site(&["-m", "mypy.stubtest", "libra_ps._native"])?;
     // Tests of trackers whose clients are large are skipped, and named.
     in_site(&["-m", "pytest", "--quiet", "-rs", "python/tests/core"])?;
+    in_site(&["-m", "pytest", "--quiet", "python/tests/data"])?;
     if let Some(reason) = without_torch {
         return Ok(Outcome::Skipped(format!("the tests with torch and of jobs, and the examples: {reason}")));
     }

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import os
 import random
-import shutil
-import subprocess
 from pathlib import Path
 from typing import Any
 
 import pytest
+from binary import libra
 
 pa = pytest.importorskip("pyarrow", reason="no pyarrow: `pip install pyarrow`")
 pq = pytest.importorskip("pyarrow.parquet")
@@ -22,14 +20,6 @@ time = "time"
 numbers = ["price", "age", "flag"]
 categories = ["user", "ad", "name", "tags", { name = "hex", text = "hex" }]
 """
-
-
-def libra(*arguments: str) -> None:
-    found = os.environ.get("LIBRA_BINARY") or shutil.which("libra")
-    if not found:
-        pytest.skip("no libra binary: build it with cargo build, and name it in LIBRA_BINARY")
-    done = subprocess.run([found, "data", *arguments, "--quiet"], capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
 
 
 def splitmix64(bits: int) -> int:
@@ -144,7 +134,7 @@ def test_files_are_read_as_pyarrow_reads_them(seed: int, tmp_path: Path) -> None
         )
         parts.append(expected(pq.read_table(path)))
     target = tmp_path / "target"
-    libra("convert", str(source), "--to", str(target), "--group-rows", str(draw.choice([1, 50, 65536])))
+    libra("data", "convert", str(source), "--to", str(target), "--group-rows", str(draw.choice([1, 50, 65536])))
     found = pq.read_table(target / "part-00000.parquet").to_pydict()
     for name, values in found.items():
         assert values == [value for part in parts for value in part[name]], name
@@ -167,7 +157,7 @@ def test_encodings_of_version_2_are_read(tmp_path: Path) -> None:
     }
     path = tmp_path / "source" / "a.parquet"
     pq.write_table(content, path, use_dictionary=False, column_encoding=encodings, data_page_version="2.0")
-    libra("convert", str(tmp_path / "source"), "--to", str(tmp_path / "target"))
+    libra("data", "convert", str(tmp_path / "source"), "--to", str(tmp_path / "target"))
     found = pq.read_table(tmp_path / "target" / "part-00000.parquet")
     assert found["user"].to_pylist() == content["user"].to_pylist()
     assert found["label"].to_pylist() == content["label"].to_pylist()
@@ -183,6 +173,6 @@ def test_rows_of_one_file_are_those_of_its_groups(tmp_path: Path) -> None:
     )
     for name, size in [("large", 1_000_000), ("small", 1000)]:
         pq.write_table(content, tmp_path / f"{name}.parquet", row_group_size=size)
-        libra("convert", str(tmp_path / f"{name}.parquet"), "--to", str(tmp_path / name))
+        libra("data", "convert", str(tmp_path / f"{name}.parquet"), "--to", str(tmp_path / name))
     large, small = (pq.read_table(tmp_path / name / "part-00000.parquet") for name in ["large", "small"])
     assert large.equals(small) and large["user"].to_pylist() == list(range(1_000_000))
