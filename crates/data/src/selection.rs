@@ -9,6 +9,8 @@ use crate::hash::{Random, splitmix64};
 const PIECES: u64 = 16;
 /// Rows of a section that parts with neighbouring numbers read one after the other. A row group that lies across the end of such a run is read once more.
 const RUN_ROWS: u64 = 1 << 20;
+/// Rows of a place of a sample, unless there would be fewer places than pieces of a part.
+const PLACE_ROWS: u64 = 1 << 12;
 
 /// Rows of a data set, found by number: those of some chunks, one after the other.
 #[derive(Debug, Clone, Default)]
@@ -48,19 +50,31 @@ impl Selection {
         found
     }
 
-    /// Returns so much of the rows, above 0 and at most 1: of each chunk as much, from a place on that is drawn by the seed. At least one row.
+    /// Returns so much of the rows, above 0 and at most 1, and at least one row: from places all over the set, which the seed draws. A place is rows that
+    /// follow one another, from the start of a chunk on where chunks are small: what is in front of it in its chunk is read as well.
     #[must_use]
     pub fn sample(&self, share: f64, seed: u64) -> Self {
         if share >= 1.0 {
             return self.clone();
         }
         let mut random = Random::new(seed);
+        let rows = self.rows();
         #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "at most the rows")]
-        let taken = |rows: u64| (rows as f64 * share).ceil() as u64;
-        let chunks = self.chunks.iter().zip(&self.ends).filter_map(|(chunk, &end)| {
-            let rows = taken(end) - taken(end - chunk.rows);
-            let skip = chunk.skip + random.below(chunk.rows - rows.min(chunk.rows) + 1);
-            (rows > 0).then_some(Chunk { skip, rows, ..*chunk })
+        let wanted = (rows as f64 * share).ceil() as u64;
+        let places = (wanted / PLACE_ROWS).max(PIECES).min(wanted);
+        let part = |whole: u64, number: u64, of: u64| {
+            let part = u128::from(whole) * u128::from(number) / u128::from(of.max(1));
+            u64::try_from(part).expect("at most the whole")
+        };
+        let chunks = (0..places).flat_map(|place| {
+            let (start, end) = (part(rows, place, places), part(rows, place + 1, places));
+            let taken = part(wanted, end, rows) - part(wanted, start, rows);
+            let last = end - taken;
+            let drawn = start + random.below(last - start + 1);
+            let chunk = self.ends.partition_point(|&end| end <= drawn);
+            let chunk_start = self.ends[chunk] - self.chunks[chunk].rows;
+            let from = if chunk_start >= start { chunk_start } else { drawn };
+            self.range(from..from + taken)
         });
         Self::new(chunks.collect())
     }
@@ -180,17 +194,42 @@ mod tests {
     }
 
     #[test]
-    fn a_sample_has_as_much_of_each_chunk() {
-        let selection = selection(&[1000, 1, 2000, 1, 1]);
-        let sample = selection.sample(0.1, 3);
-        let rows: Vec<(u32, u64)> = sample.chunks.iter().map(|chunk| (chunk.group, chunk.rows)).collect();
-        assert_eq!((rows, sample.rows()), (vec![(0, 100), (1, 1), (2, 200)], 301));
-        assert!(
-            sample.chunks.iter().zip([1000, 1, 2000]).all(|(chunk, of)| chunk.skip + chunk.rows <= of + 1)
-        );
-        assert_ne!(sample.chunks, selection.sample(0.1, 4).chunks);
-        assert_eq!(selection.sample(1e-9, 3).rows(), 1);
-        assert_eq!(selection.sample(1.0, 3).chunks, selection.chunks);
+    fn a_sample_has_rows_from_all_over_the_set() {
+        for sizes in [vec![1000; 100], vec![100_000], vec![1, 99_998, 1], (1..447).collect()] {
+            let selection = selection(&sizes);
+            let first: Vec<u64> =
+                sizes.iter().scan(0, |end, rows| Some(std::mem::replace(end, *end + rows))).collect();
+            for share in [0.001, 0.1, 0.5, 0.9999] {
+                let sample = selection.sample(share, 3);
+                assert_eq!(sample.rows(), (selection.rows() as f64 * share).ceil() as u64, "{sizes:?}");
+                let place = |chunk: &Chunk| first[chunk.group as usize] + chunk.skip - 1;
+                let numbers: Vec<u64> =
+                    sample.chunks.iter().flat_map(|chunk| place(chunk)..place(chunk) + chunk.rows).collect();
+                assert!(numbers.is_sorted_by(|a, b| a < b), "no row comes twice");
+                let sixteenth = |section: u64| selection.rows() * section / 16;
+                for section in 0..16 {
+                    let own = numbers
+                        .iter()
+                        .filter(|row| (sixteenth(section)..sixteenth(section + 1)).contains(row));
+                    let share = own.count() as f64 / sample.rows() as f64;
+                    assert!((0.05..0.075).contains(&share), "{share} of the rows are of section {section}");
+                }
+            }
+        }
+        let large = selection(&[100_000]);
+        assert_ne!(large.sample(0.1, 3).chunks, large.sample(0.1, 4).chunks);
+        assert_eq!(large.sample(1e-9, 3).rows(), 1);
+        assert_eq!(large.sample(1.0, 3).chunks, large.chunks);
+    }
+
+    #[test]
+    fn a_sample_reads_little_of_a_large_set() {
+        // A terabyte in groups of 65,536 rows.
+        let selection = selection(&vec![1 << 16; 1 << 16]);
+        let sample = selection.sample(1e-5, 3);
+        assert_eq!((sample.rows(), sample.chunks.len()), (42_950, 16));
+        assert!(sample.chunks.iter().all(|chunk| chunk.skip == 1), "from the start of a group on");
+        assert_ne!(sample.chunks, selection.sample(1e-5, 4).chunks);
     }
 
     #[test]

@@ -166,6 +166,10 @@ impl Workload for DeepLight {
         self.source.rows()
     }
 
+    fn profile_samples_max(&self) -> u64 {
+        self.source.profile_rows_max()
+    }
+
     fn untrained_loss(&self) -> f64 {
         2f64.ln()
     }

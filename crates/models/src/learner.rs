@@ -116,6 +116,11 @@ pub trait Workload: Send + Sync {
     /// Samples of one epoch, of all workers together.
     fn samples_per_epoch(&self) -> u64;
 
+    /// Samples that are enough for a [`profile`](crate::profile()) run, all its passes together.
+    fn profile_samples_max(&self) -> u64 {
+        u64::MAX
+    }
+
     /// Returns the loss of an untrained model.
     fn untrained_loss(&self) -> f64;
 

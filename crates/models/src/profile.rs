@@ -12,7 +12,7 @@ const TRAINED_SHARE: f64 = 0.25;
 /// .. and make at least this many pushes ..
 const PUSHES_MIN: u64 = 1000;
 
-/// .. but there are at most this many passes.
+/// .. but there are at most this many passes, and no more samples than the workload wants.
 const PASSES_MAX: u64 = 16;
 
 /// Trains on a random `sample` of the training data, in memory, counts the rows of every push and notes how large gradients get.
@@ -41,7 +41,8 @@ pub fn profile(
     let profile = Profile::new(shapes).expect("the store took these tables");
     let mut parameters = Observed::new(&mut local, profile);
     let pass_samples = training.samples_per_epoch();
-    let passes = passes(sample, pass_samples.div_ceil(config.batch as u64));
+    let enough = u32::try_from(workload.profile_samples_max() / pass_samples.max(1)).unwrap_or(u32::MAX);
+    let passes = passes(sample, pass_samples.div_ceil(config.batch as u64)).min(enough.max(1));
     for pass in 0..passes {
         training.train_epoch(&mut parameters, pass, training.chunks_alone(), &mut |part| {
             progress(Progress {

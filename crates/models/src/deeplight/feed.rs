@@ -33,6 +33,11 @@ pub(crate) trait Source: fmt::Debug + Send + Sync {
     /// Rows that are trained on.
     fn rows(&self) -> u64;
 
+    /// Rows that are enough for a profile run, all its passes together.
+    fn profile_rows_max(&self) -> u64 {
+        u64::MAX
+    }
+
     /// Quality without a model, as far as it is known without a pass over the rows.
     fn baselines(&self) -> Vec<Measure>;
 
