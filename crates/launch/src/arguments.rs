@@ -133,7 +133,7 @@ const PASSES: u64 = 2;
 #[derive(Args, Debug, Clone)]
 pub struct SampleArguments {
     /// Share of the training data that the profile run trains on, above 0 and at most 1; at least 16 batches [default: 0.08, of a data
-    /// set of deeplight at most 65,536 rows]
+    /// set of deeplight at most 32,768 rows]
     #[arg(long, value_name = "F")]
     pub sample: Option<f64>,
     /// Share of all row updates that the switch should take (p of the paper's Principle 1)

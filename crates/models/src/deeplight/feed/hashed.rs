@@ -20,8 +20,8 @@ use crate::{
 /// Chunks of each worker, at least: so many that it does not wait long for others at the end of an epoch, and no more than reading is worth.
 const CHUNKS_PER_WORKER: u64 = 8;
 
-/// A job begins within seconds, whatever the size of its data: a core trains on 40,000 rows a second and more.
-const PROFILE_ROWS_MAX: u64 = 1 << 17;
+/// A job begins within seconds, whatever the size of its data. Of 20 million rows of Criteo's kind, the hot rows of twice as many have 1% more of the updates.
+const PROFILE_ROWS_MAX: u64 = 1 << 16;
 
 /// Rows that are read ahead, in two batches at least. As many are trained while the open places of a chunk are filled, which all become empty at about the same
 /// time.
