@@ -151,7 +151,7 @@ impl WorkerNode {
     }
 
     /// The phase of the work that it is in, or [`Cluster::phases`] behind the last: where it joined, then where
-    /// [`next_chunk`](Parameters::next_chunk) has brought it.
+    /// [`next_chunk`](libra_proto::Parameters::next_chunk) has brought it.
     pub fn phase(&self) -> u64 {
         self.leases.phase
     }

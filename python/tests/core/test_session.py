@@ -108,6 +108,7 @@ def test_stats_count_rows() -> None:
 
 
 def test_the_import_needs_no_torch_and_is_short() -> None:
+    """No longer than that of the modules of Python that it needs, on a machine of any speed."""
     program = """
 import sys
 class Refuse:
@@ -117,19 +118,19 @@ sys.meta_path.insert(0, Refuse())
 import time
 # Of the processor, as other tests may run beside this one.
 begin = time.process_time()
+import dataclasses, logging, pathlib, socket, typing
+needed = time.process_time()
 import libra_ps
-print(time.process_time() - begin)
+print((time.process_time() - needed) / (needed - begin))
 libra_ps.init()
 assert 'torch' not in sys.modules and 'numpy' not in sys.modules
 """
-    times = [1.0]
-    # Others on the machine take caches as well; they may be done in a moment.
-    while min(times) >= 0.06:
-        assert len(times) <= 20, times
-        time.sleep(0.5 if len(times) > 3 else 0)
+    ratios = []
+    for _ in range(5):
         done = run(program)
         assert done.returncode == 0, done.stderr
-        times.append(float(done.stdout))
+        ratios.append(float(done.stdout))
+    assert min(ratios) < 1, ratios
 
 
 def test_attributes_that_are_not_there_yet_say_so() -> None:
