@@ -268,7 +268,7 @@ class Job:
         there = [member for member in members if member.about and member.about.node in draining and member.state == "running"]
         has_switch = any(member.role == "switch" for member in there)
         for member in there:
-            if member.leaves or (has_switch and member.role == "server"):
+            if member.about is None or member.leaves or (has_switch and member.role == "server"):
                 continue
             member.leaves = True
             if member is self._controller:
