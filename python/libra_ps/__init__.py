@@ -13,7 +13,6 @@ imports neither torch nor numpy.
 from __future__ import annotations
 
 import importlib
-from typing import TYPE_CHECKING, Any
 
 from . import errors
 from ._native import VERSION as __version__
@@ -34,7 +33,11 @@ from .errors import (
 from .session import Session, barrier, end_epoch, flush, init, note, shutdown, stats
 from .tables import Admission, Eviction, Initial, Normal, Rule, Uniform, Zero
 
+# Typing is for type checkers alone: its import would be a quarter of that of this package.
+TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from typing import Any
+
     from . import data, functional, nn, optim
     from .checkpoint import load, save
     from .client import Client

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import logging
 import os
-import socket
 import sys
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
 
 from .errors import ClusterEnded, JobDone, NotSupported
 
+# Typing is for type checkers alone: its import would be a quarter of that of this package.
+TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from typing import Any
+
     from .session import Session
 
 
@@ -89,6 +91,9 @@ def _resolve(address: str) -> str:
     if not colon or not port.isdigit():
         raise ValueError(f'LIBRA_CONTROLLER = "{address}" must be a host and a port, as in node-1:7700')
     try:
+        # Imported when it is needed: most programs never get here.
+        import socket
+
         found = socket.getaddrinfo(host.strip("[]"), int(port), type=socket.SOCK_STREAM)
     except OSError as error:
         raise ClusterEnded(f'LIBRA_CONTROLLER = "{address}": {error.strerror or error}') from None

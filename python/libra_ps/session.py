@@ -11,14 +11,17 @@ import signal
 import sys
 import threading
 import weakref
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
 
 from . import _native, errors, launch
 from .errors import Error, Mismatch
 from .tables import Definition, Initial, Rule, check_name
 
+# Typing is for type checkers alone: its import would be a quarter of that of this package.
+TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from pathlib import Path
+    from typing import Any
+
     import numpy as np
     import numpy.typing as npt
 
@@ -470,6 +473,9 @@ def _start(
     session = Session(_native.Session.alone(seed, mode == "sync"), mode, seed, found, 0, timeout)
     profile = os.environ.get("LIBRA_PROFILE")
     if profile:
+        # Imported when it is needed: most programs never get here.
+        from pathlib import Path
+
         session.profile_path = Path(profile)
         session.profile_path.touch()
         session.native.start_profile()
@@ -497,7 +503,8 @@ def _loss() -> float:
 
 def _read_plan(path: str) -> str:
     try:
-        return Path(path).read_text(encoding="utf-8")
+        with open(path, encoding="utf-8") as file:
+            return file.read()
     except OSError as error:
         raise ValueError(f"plan = {path}: {error.strerror or error}") from None
 

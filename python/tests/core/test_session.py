@@ -108,7 +108,6 @@ def test_stats_count_rows() -> None:
 
 
 def test_the_import_needs_no_torch_and_is_short() -> None:
-    """No longer than that of the modules of Python that it needs, on a machine of any speed."""
     program = """
 import sys
 class Refuse:
@@ -118,19 +117,17 @@ sys.meta_path.insert(0, Refuse())
 import time
 # Of the processor, as other tests may run beside this one.
 begin = time.process_time()
-import dataclasses, logging, pathlib, socket, typing
-needed = time.process_time()
 import libra_ps
-print((time.process_time() - needed) / (needed - begin))
+print(time.process_time() - begin)
 libra_ps.init()
 assert 'torch' not in sys.modules and 'numpy' not in sys.modules
 """
-    ratios = []
-    for _ in range(5):
+    times = []
+    for _ in range(3):
         done = run(program)
         assert done.returncode == 0, done.stderr
-        ratios.append(float(done.stdout))
-    assert min(ratios) < 1, ratios
+        times.append(float(done.stdout))
+    assert min(times) < 0.06
 
 
 def test_attributes_that_are_not_there_yet_say_so() -> None:
