@@ -61,7 +61,7 @@ class Model:
     """DeepFwFM, as `libra train --model deeplight` trains it."""
 
     def __init__(self, export: Export, fields: int) -> None:
-        self._export, self.fields = export, fields
+        self._export = export
         self.first_key = export.tables["feature"].first_key
         #: Values of the vector of a feature; behind them its row has a weight.
         self.lanes = export.tables["feature"].width - 1

@@ -2,7 +2,7 @@
 
 use std::net::SocketAddr;
 use std::sync::mpsc::RecvTimeoutError;
-use std::thread;
+use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Error, Result, bail};
@@ -226,12 +226,7 @@ fn serve_model(
             Some(job)
         }
         Ok(None) => None,
-        Err(error) => {
-            let _ = ask.send(ControllerCommand::Abort { reason: format!("{error:#}") });
-            // It tells those that have come.
-            let _ = serving.join();
-            return Err(error);
-        }
+        Err(error) => return Err(end_for_all(error, &ask, serving)),
     };
     if arguments.job.follows() {
         let asked = ask.clone();
@@ -252,10 +247,7 @@ fn serve_model(
                 // Only members that have called already hear of it.
                 thread::sleep(CALLS_WITHIN);
             }
-            let _ = ask.send(ControllerCommand::Abort { reason: format!("{error:#}") });
-            // It tells the members.
-            let _ = serving.join();
-            return Err(error);
+            return Err(end_for_all(error, &ask, serving));
         }
     }
     let (outcome, events) = serving.join().expect("the thread of the controller does not panic");
@@ -265,6 +257,13 @@ fn serve_model(
         None => Job::of_running(&arguments.job, resume, switches, address, outcome.plan.as_deref().cloned())?,
     };
     Ok((job, outcome, events))
+}
+
+/// Ends the job for the members that have come, with the reason, and waits until they were told.
+fn end_for_all<T>(error: Error, ask: &UnboundedSender<ControllerCommand>, serving: JoinHandle<T>) -> Error {
+    let _ = ask.send(ControllerCommand::Abort { reason: format!("{error:#}") });
+    let _ = serving.join();
+    error
 }
 
 /// Makes the URL of checkpoints that of the job.

@@ -62,13 +62,9 @@ impl Selection {
         #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "at most the rows")]
         let wanted = (rows as f64 * share).ceil() as u64;
         let places = (wanted / PLACE_ROWS).max(PIECES).min(wanted);
-        let part = |whole: u64, number: u64, of: u64| {
-            let part = u128::from(whole) * u128::from(number) / u128::from(of.max(1));
-            u64::try_from(part).expect("at most the whole")
-        };
         let chunks = (0..places).flat_map(|place| {
-            let (start, end) = (part(rows, place, places), part(rows, place + 1, places));
-            let taken = part(wanted, end, rows) - part(wanted, start, rows);
+            let (start, end) = (fraction(rows, place, places), fraction(rows, place + 1, places));
+            let taken = fraction(wanted, end, rows) - fraction(wanted, start, rows);
             let last = end - taken;
             let drawn = start + random.below(last - start + 1);
             let chunk = self.ends.partition_point(|&end| end <= drawn);
@@ -113,15 +109,16 @@ impl Selection {
             let start: u32 = before.map(|&it| if it == last { parts - run * last } else { run }).sum();
             let piece = u64::from(start + number - run * own) + random.below(parts.into());
             let piece = section * u64::from(parts) + piece % u64::from(parts);
-            let start = |piece: u64| {
-                let start =
-                    u128::from(self.rows()) * u128::from(piece) / u128::from(PIECES * u64::from(parts));
-                u64::try_from(start).expect("at most the rows")
-            };
+            let start = |piece| fraction(self.rows(), piece, PIECES * u64::from(parts));
             self.range(start(piece)..start(piece + 1))
         };
         (0..PIECES).map(piece_of).filter(|piece| !piece.is_empty()).collect()
     }
+}
+
+/// Returns so many parts of a whole, of which there are `of`, rounded down.
+fn fraction(whole: u64, parts: u64, of: u64) -> u64 {
+    u64::try_from(u128::from(whole) * u128::from(parts) / u128::from(of)).expect("at most the whole")
 }
 
 #[cfg(test)]

@@ -168,6 +168,11 @@ impl SampleArguments {
         Ok(Plan::new(1, provenance, &frequencies, budget, DEFAULT_HEADROOM_BITS)?)
     }
 
+    /// Returns the share that was asked for: without one, that of the plan.
+    pub(crate) fn share(&self, plan: Option<&Plan>) -> f64 {
+        self.sample.unwrap_or_else(|| plan.map_or(SAMPLE, |plan| plan.provenance.sample))
+    }
+
     /// Returns the share to train on: a few pushes more than were asked for, where those would not show how often rows come.
     fn enough(&self, config: &TrainConfig, workload: &dyn Workload, bars: &Bars) -> f64 {
         let samples = workload.samples_per_epoch() as f64;

@@ -236,7 +236,7 @@ impl JobArguments {
             "mode": mode,
             "staleness": staleness,
             "seed": self.training.model.seed,
-            "sample": self.sample.sample,
+            "sample": self.sample.share(job.plan()),
             "hot_share": self.sample.hot_share,
             "memory_share": self.sample.memory_share,
             "hot_slots": self.sample.hot_slots,

@@ -83,8 +83,7 @@ impl Objects {
                 sent.extend(ids.map_err(|(error, retries)| Fault::of(&error, retries, &self.region))?);
             }
             State::File(file) => {
-                let all =
-                    async { try_join_all(parts.iter().map(|part| file.put_part(part.clone().into()))).await };
+                let all = try_join_all(parts.iter().map(|part| file.put_part(part.clone().into())));
                 self.runtime.block_on(all).map_err(|error| Fault::of(&error, 0, &self.region))?;
             }
         }

@@ -137,16 +137,19 @@ impl Uploader {
             compare(local, file, checksum)?;
             return objects.put(&path, bytes).map_err(archive.fail(name));
         };
-        let note = upload.id().map(|id| (format!("{name}{NOTE}"), Bytes::from(id.to_owned())));
-        let noted = note
-            .clone()
-            .map_or(Ok(()), |(note, id)| objects.put(&archive.at(&note), id).map_err(archive.fail(&note)));
-        let sent = noted.and_then(|()| self.upload_parts(disk, local, name, file, &mut upload));
+        let Some(id) = upload.id().map(|id| Bytes::from(id.to_owned())) else {
+            // Dropped, it leaves nothing.
+            return self.upload_parts(disk, local, name, file, &mut upload);
+        };
+        let note = format!("{name}{NOTE}");
+        let noted = objects.put(&archive.at(&note), id);
+        let sent = noted
+            .map_err(archive.fail(&note))
+            .and_then(|()| self.upload_parts(disk, local, name, file, &mut upload));
         if sent.is_err() && objects.abort_upload(upload).is_err() {
             // The note stays for `prune`.
             return sent;
         }
-        let Some((note, _)) = note else { return sent };
         let removed = objects.delete(&archive.at(&note)).map_err(archive.fail(&note));
         sent.and(removed)
     }
