@@ -10,7 +10,7 @@ import importlib
 import os
 import re
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -18,6 +18,10 @@ from typing import Any
 from .errors import JobFailed
 
 ROLES = ("server", "switch", "worker")
+TABLES = (*ROLES, "ray")
+#: Strategies of placement groups of Ray.
+STRATEGIES = ("SPREAD", "PACK", "STRICT_SPREAD", "STRICT_PACK")
+HEADER = re.compile(r"""\s*\[+\s*["']?([\w-]+)""")
 #: Members of a job that does not say.
 SIZES = {"servers": 2, "switches": 1, "workers": 2}
 #: Options that a launcher sets.
@@ -44,9 +48,9 @@ class Settings:
     #: The binary on all nodes; LIBRA_BINARY there, or `libra` in PATH, if empty.
     binary: str = ""
     #: Seconds for resources, and for members to join.
-    timeout: float = 300
+    timeout: float = 300.0
     #: Seconds that a member has to end in order.
-    grace: float = 25
+    grace: float = 25.0
 
 
 class JobFile:
@@ -58,14 +62,19 @@ class JobFile:
             self.text = self.path.read_text(encoding="utf-8") if path is not None else ""
         except OSError as error:
             raise JobFailed(f"{self.path}: {error.strerror}") from None
+        except UnicodeDecodeError as error:
+            raise JobFailed(f"{self.path}: it is no text in UTF-8 ({error})") from None
         toml = _toml()
         try:
             self._all = toml.loads(self.text)
         except toml.TOMLDecodeError as error:
             raise JobFailed(f"{self.path}: {error}") from None
         for name, value in self._all.items():
-            if isinstance(value, dict) and name not in (*ROLES, "ray"):
-                raise self._complaint("controller", name, f"there is no table [{name}]; there are {', '.join(ROLES)} and ray")
+            if name in TABLES:
+                if not isinstance(value, dict) or not self._has_header(name):
+                    raise self._complaint("controller", name, f"the options of {name} must be below one table [{name}]")
+            elif isinstance(value, dict):
+                raise self._complaint("controller", name, f"there is no table [{name}]; there are {', '.join(TABLES)}")
         for role, names in RESERVED.items():
             for name in names:
                 if name in self.options(role):
@@ -78,13 +87,9 @@ class JobFile:
         for name, value in table.items():
             if name not in known:
                 raise self._complaint("ray", name, f"[ray] has no key `{name}`; it has {', '.join(known)}")
-            like = getattr(Settings(), name)
-            if not isinstance(value, (int, float) if isinstance(like, float | int) else type(like)):
-                raise self._complaint("ray", name, f"[ray] {name} = {value!r} must be like {like!r}")
-        settings = Settings(**table)
-        if settings.ports and not re.fullmatch(r"\d+-\d+", settings.ports):
-            raise self._complaint("ray", "ports", f'[ray] ports = "{settings.ports}" must be like "7700-7799"')
-        return settings
+            if (like := _unlike(name, value)) is not None:
+                raise self._complaint("ray", name, f"[ray] {name} = {value!r} must be {like}")
+        return Settings(**table)
 
     def options(self, role: str) -> Mapping[str, Any]:
         """Returns the options of a role, by name."""
@@ -109,8 +114,9 @@ class JobFile:
         return {role: self.section(role).replace("{job}", run) for role in ("controller", *ROLES)}
 
     def section(self, role: str) -> str:
-        """Returns the lines of a role, as the text of a file of its own."""
-        text = "\n".join(line for _, line in self._lines(role))
+        """Returns the lines of a role, each in its place, as the text of a file of its own."""
+        lines = {number: line for number, (now, line) in enumerate(self._lines()) if now == role and line.strip()}
+        text = "".join(f"{lines.get(number, '')}\n" for number in range(max(lines, default=-1) + 1))
         try:
             if _toml().loads(text) == self.options(role):
                 return text
@@ -118,24 +124,50 @@ class JobFile:
             pass
         raise JobFailed(f"{self.path}: the options of {role} must be one on a line, below one table [{role}]")
 
-    def _lines(self, role: str) -> list[tuple[int, str]]:
-        now, lines = "controller", []
-        for number, line in enumerate(self.text.splitlines(), 1):
-            header = re.match(r"\s*\[+\s*([\w-]+)", line)
+    def _lines(self) -> Iterator[tuple[str | None, str]]:
+        """Returns each line with its role; that of a table has none."""
+        now = "controller"
+        for line in self.text.splitlines():
+            header = HEADER.match(line)
             now = header[1] if header else now
-            if now == role and not header:
-                lines.append((number, line))
-        return lines
+            yield None if header else now, line
 
-    def explain(self, reason: str) -> str:
-        """Adds the line of an option to the reason why a process did not take it."""
-        unknown = re.search(r"`(\w+)` has no option `([\w-]+)`", reason)
-        return str(self._complaint(unknown[1], unknown[2], unknown[0])) if unknown else reason
+    def _has_header(self, name: str) -> bool:
+        return any(header[1] == name for line in self.text.splitlines() if (header := HEADER.match(line)))
 
     def _complaint(self, role: str, name: str, text: str) -> JobFailed:
-        wanted = re.compile(rf'\s*"?{re.escape(name)}\b')
-        found = [f", line {number}" for number, line in self._lines(role) if wanted.match(line)]
-        return JobFailed(f"{self.path}{found[0] if found else ''}: {text}")
+        """Names the line with an option of a role, or the table of that name."""
+        key = re.compile(rf"""\s*["']?{re.escape(name)}["']?\s*[.=]""")
+        for number, (now, line) in enumerate(self._lines(), 1):
+            header = HEADER.match(line)
+            if (now == role and key.match(line)) or (role == "controller" and header and header[1] == name):
+                return JobFailed(f"{self.path}, line {number}: {text}")
+        return JobFailed(f"{self.path}: {text}")
+
+
+def _unlike(name: str, value: object) -> str | None:
+    """Returns what a value of [ray] must be, if it is something else."""
+    default = getattr(Settings(), name)
+    if isinstance(default, int):
+        return None if _is_amount(value) and isinstance(value, int) else "a number, 0 or more"
+    if isinstance(default, float):
+        return None if _is_amount(value) else "a number of seconds"
+    if isinstance(default, Mapping):
+        is_like = isinstance(value, dict) and all(map(_is_amount, value.values()))
+        return None if is_like else "amounts of resources, as in { CPU = 1 }"
+    if not isinstance(value, str):
+        return "a text"
+    if name == "strategy":
+        return None if value in STRATEGIES else f"one of {', '.join(STRATEGIES)}"
+    if name == "ports" and value:
+        found = re.fullmatch(r"(\d{1,5})-(\d{1,5})", value)
+        is_like = found is not None and 1 <= int(found[1]) <= int(found[2]) <= 65535
+        return None if is_like else 'like "7700-7799"'
+    return None
+
+
+def _is_amount(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and value >= 0
 
 
 def size(name: str, value: object) -> tuple[int, int]:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import collections
 import contextlib
 import importlib
+import itertools
 import os
 import signal
 import socket
@@ -11,7 +13,7 @@ import subprocess
 import sys
 import tempfile
 import threading
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -23,6 +25,8 @@ from .errors import JobFailed
 AGAIN = 75
 #: Seconds before a process that has ended is started again, at first.
 BACKOFF = 0.2
+#: Last lines of a process, among which its reason is.
+LINES = 20
 
 
 @dataclass(frozen=True)
@@ -31,8 +35,9 @@ class Command:
 
     role: str
     binary: str
-    #: Text of its configuration.
+    #: Text of its configuration, and the file that it is from.
     config: str
+    file: str
     arguments: tuple[str, ...]
     #: Options that the configuration does not have.
     environment: Mapping[str, str]
@@ -126,16 +131,16 @@ class Process:
                     )
             except (OSError, JobFailed) as error:
                 return Ended(1, str(error), self._ip)
-            last = b""
+            printed: collections.deque[str] = collections.deque(maxlen=LINES)
             assert running.stdin is not None and running.stderr is not None
             with running.stdin:
                 for line in running.stderr:
                     sys.stderr.buffer.write(line)
                     sys.stderr.flush()
-                    last = line.strip() or last
+                    printed.append(line.decode(errors="replace").rstrip())
                 code = running.wait()
         ended = f"exit code {code}" if code >= 0 else signal.Signals(-code).name
-        told = last.decode(errors="replace").replace(f"{config}: ", "").removeprefix("libra: ") if code > 0 else ""
+        told = _reason(printed).replace(str(config), command.file) if code > 0 else ""
         return Ended(code, f"{told} ({ended})" if told else ended, self._ip)
 
     def terminate(self) -> None:
@@ -189,6 +194,15 @@ class Member:
         """Returns the line about an end."""
         on = f" on node {ended.ip}" if ended.ip is not None else ""
         return f"{self.name}{on}: {reason or ended.reason}"
+
+
+def _reason(printed: Sequence[str]) -> str:
+    """Returns the reason that a process has given with its last lines: an error of its command line, or the last of them."""
+    for number, line in enumerate(printed):
+        if line.startswith("error: "):
+            more = itertools.takewhile(lambda line: line.startswith(" "), itertools.islice(printed, number + 1, None))
+            return " ".join([line.removeprefix("error: "), *map(str.strip, more)])
+    return next(filter(None, reversed(printed)), "").strip().removeprefix("libra: ")
 
 
 def new_token(named: str) -> str:

@@ -195,6 +195,7 @@ class Job:
             member.role,
             self._settings.binary,
             self._sections[member.role],
+            str(self._file.path),
             self._of_controller if is_controller else (),
             {**environment, **self.environment},
             self._settings.ports,
@@ -240,7 +241,7 @@ class Job:
                 return
             member.state = "done"
             if ended.code != 0:
-                self._end(member.told(ended, self._file.explain(ended.reason)))
+                self._end(member.told(ended))
             elif member is self._controller:
                 self._end(None)
         elif member.state == "running" and member.about is None and time.monotonic() > member.tell_at:

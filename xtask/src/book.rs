@@ -14,9 +14,11 @@ pub(crate) fn run() -> Result<Outcome> {
     let installed = tools.join("bin/mdbook");
     if !starts(Path::new("mdbook")) && !starts(&installed) {
         println!("installing mdbook into {}", tools.display());
+        // Neither its server nor its speed is needed here, and a release build takes minutes.
+        let lean = ["--debug", "--no-default-features"];
         let mut install =
             shell::cargo(&["install", "--quiet", "mdbook", "--version", "^0.5", "--locked", "--root"]);
-        install.arg(&tools);
+        install.arg(&tools).args(lean);
         if let Err(error) = shell::run(install) {
             return Ok(Outcome::Skipped(format!("there is no mdbook: {error:#}")));
         }

@@ -14,8 +14,8 @@ use anyhow::{Context, Result, bail, ensure};
 use crate::findings::{Finding, Findings, StepOptions};
 use crate::{Outcome, shell};
 
-/// The oldest version that is tested, some between, and the newest that the validator knows.
-const VERSIONS: &[&str] = &["1.29", "1.31", "1.33", "1.35", "1.37"];
+/// From the oldest version that JobSet runs on to the newest that the validator knows.
+const VERSIONS: &[&str] = &["1.29", "1.30", "1.31", "1.32", "1.33", "1.34", "1.35", "1.36", "1.37"];
 const CHECK: &str = include_str!("kubernetes/check.py");
 const BASE: &str = "base";
 const RAY: &str = "../ray";

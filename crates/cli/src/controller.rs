@@ -24,7 +24,7 @@ use libra_launch::progress::Bars;
 use libra_launch::resume::Resume;
 use libra_launch::security::SecurityArguments;
 use libra_launch::watching::{CommandArguments, ControllerWatch, WatchArguments, report};
-use libra_net::{NodeError, Security, Supervisor, ask_controller};
+use libra_net::{Security, Supervisor, find_http};
 
 /// Gathers a cluster, runs one job on it and prints its report.
 ///
@@ -92,10 +92,12 @@ enum Tables {
 
 pub(crate) fn run(arguments: &Arguments) -> Result<()> {
     arguments.exit.begin()?;
+    // One that is second at its address leaves the files of the first alone.
+    let controller = bind(arguments)?;
     let mut watch = arguments.watch.controller(&arguments.commands, true, arguments.job.bars())?;
     // Before there is a job, none is told.
     watch.fail_when_interrupted();
-    let ended = gather(arguments, &mut watch);
+    let ended = gather(arguments, controller, &mut watch);
     if let Err(error) = &ended {
         watch.ended(Err(format!("{error:#}")));
     }
@@ -103,10 +105,8 @@ pub(crate) fn run(arguments: &Arguments) -> Result<()> {
     ended
 }
 
-fn gather(arguments: &Arguments, watch: &mut ControllerWatch) -> Result<()> {
+fn gather(arguments: &Arguments, controller: Controller, watch: &mut ControllerWatch) -> Result<()> {
     let started = Instant::now();
-    let controller =
-        Controller::bind(arguments.listen).map_err(|error| named_by_its_holder(arguments, error))?;
     let address = controller.address();
     let security = arguments.security.of_controller(address, arguments.job.bars())?;
     let controller = controller
@@ -138,18 +138,32 @@ fn gather(arguments: &Arguments, watch: &mut ControllerWatch) -> Result<()> {
     uncommitted.map_or(Ok(()), |reason| bail!(reason))
 }
 
-/// Seconds for an answer of what has the address.
+/// Time for an answer of what has the address.
 const ANSWER_MAX: Duration = Duration::from_secs(2);
+/// Time in which a controller that has the address may end.
+const SUCCESSION_MAX: Duration = Duration::from_secs(3);
+const SUCCESSION_INTERVAL: Duration = Duration::from_millis(100);
 
-/// Adds to an address in use that a controller has it: an engine may have started two.
-fn named_by_its_holder(arguments: &Arguments, error: NodeError) -> Error {
-    let is_in_use = error.is_transient();
-    let security = arguments.security.if_given(arguments.job.bars()).unwrap_or(Security::NONE);
-    let error = Error::from(error);
-    if is_in_use && ask_controller(arguments.listen, &security, ANSWER_MAX).is_ok() {
-        return error.context("another controller is there, and goes on with its job");
+/// Takes the address. Another controller that has it and does not end was started for the same job, and the engine that started this one
+/// would only repeat that.
+fn bind(arguments: &Arguments) -> Result<Controller> {
+    let started = Instant::now();
+    loop {
+        let error = match Controller::bind(arguments.listen) {
+            Err(error) if error.is_transient() => error,
+            bound => return Ok(bound?),
+        };
+        let security = arguments.security.if_given(arguments.job.bars()).unwrap_or(Security::NONE);
+        let Ok(http) = find_http(arguments.listen, &security, ANSWER_MAX) else { return Err(error.into()) };
+        if started.elapsed() > SUCCESSION_MAX {
+            let watched = http.map_or(String::new(), |http| format!(" (`libra top --http {http}` shows it)"));
+            bail!(
+                "another controller is at {}, and goes on with its job{watched}: end that one first, or choose another --listen",
+                arguments.listen
+            );
+        }
+        thread::sleep(SUCCESSION_INTERVAL);
     }
-    error
 }
 
 fn committer(arguments: &Arguments, watch: &ControllerWatch) -> Result<Option<Committer>> {

@@ -6,6 +6,8 @@ use std::ffi::{OsStr, OsString};
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{ArgAction, Command, Error};
 
+use crate::config_file::invalid;
+
 /// Options that no variable stands for: `LIBRA_PLAN` and `LIBRA_SWITCH` are for programs of the front ends, beside which `libra` runs.
 const NOT_IN_ENVIRONMENT: [&str; 3] = ["config", "plan", "switch"];
 /// Commands that ask a controller, and options of theirs for which a variable of the same name is set for the processes that they ask.
@@ -75,16 +77,11 @@ impl Environment {
 
     /// The same error; it names the variable if the value is from one.
     pub(crate) fn explain(&self, mut error: Error) -> Error {
-        let (Some(ContextValue::String(option)), Some(ContextValue::String(value))) =
-            (error.get(ContextKind::InvalidArg), error.get(ContextKind::InvalidValue))
-        else {
-            return error;
-        };
-        let name = option.trim_start_matches("--").split([' ', '=']).next().unwrap_or_default();
-        let variable = self.variables.get(name);
-        let variable = variable.filter(|variable| variable.value.as_deref() == Some(OsStr::new(value)));
-        if let Some(Variable { key, .. }) = variable {
-            error.insert(ContextKind::InvalidArg, ContextValue::String(key.clone()));
+        if let Some((name, value)) = invalid(&error)
+            && let Some(variable) = self.variables.get(name)
+            && variable.value.as_deref() == Some(OsStr::new(value))
+        {
+            error.insert(ContextKind::InvalidArg, ContextValue::String(variable.key.clone()));
         }
         error
     }

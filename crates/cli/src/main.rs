@@ -46,6 +46,7 @@ use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 use libra_launch::{diagnostics, exit, interrupt, member, plane, security};
 use mimalloc::MiMalloc;
 
+use self::config_file::ConfigFile;
 use self::environment::Environment;
 
 /// Messages are so large that the system's allocator returns them to the kernel when they are freed; it then maps and clears their
@@ -149,8 +150,8 @@ fn parse() -> anyhow::Result<Cli> {
     let variable = |key: &str| std::env::var_os(key);
     let environment =
         Environment::read(&Cli::command(), &typed, variable).unwrap_or_else(|error| error.exit());
-    let arguments = config_file::expand(&Cli::command(), environment.expand(typed))?;
-    let matches = Cli::command().try_get_matches_from(arguments);
-    let matches = matches.unwrap_or_else(|error| environment.explain(error).exit());
+    let file = ConfigFile::read(&Cli::command(), &typed)?;
+    let matches = Cli::command().try_get_matches_from(file.expand(environment.expand(typed)));
+    let matches = matches.unwrap_or_else(|error| file.explain(environment.explain(error)).exit());
     Ok(Cli::from_arg_matches(&matches).unwrap_or_else(|error| error.exit()))
 }

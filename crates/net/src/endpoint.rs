@@ -3,6 +3,7 @@
 use core::fmt;
 use core::str::FromStr;
 use core::time::Duration;
+use std::collections::BTreeSet;
 use std::io;
 use std::net::{SocketAddr, ToSocketAddrs};
 use std::thread;
@@ -119,15 +120,28 @@ impl Endpoint {
         }
     }
 
-    /// Calls it once, at each of its addresses.
-    pub(crate) async fn call(&self) -> io::Result<TcpStream> {
-        let addresses = self.resolve().await?;
+    /// Returns true if its addresses may be others at another time.
+    pub(crate) fn is_name(&self) -> bool {
+        matches!(self.host, Host::Name { .. })
+    }
+
+    /// Calls it once, at each of its addresses; at those that something else has only if there are no others.
+    pub(crate) async fn call(&self, strange: &BTreeSet<SocketAddr>) -> io::Result<TcpStream> {
+        let addresses = without(self.resolve().await?, strange);
         debug!(endpoint = %self, ?addresses, "addresses are called");
         call_any(&addresses).await.map_err(|(address, error)| match self.host {
             Host::Address(_) => error,
             Host::Name { .. } => io::Error::new(error.kind(), format!("{address}: {error}")),
         })
     }
+}
+
+/// The addresses that are not strange, or all if there are no others.
+fn without(mut addresses: Vec<SocketAddr>, strange: &BTreeSet<SocketAddr>) -> Vec<SocketAddr> {
+    if !addresses.iter().all(|address| strange.contains(address)) {
+        addresses.retain(|address| !strange.contains(address));
+    }
+    addresses
 }
 
 /// Calls several addresses, each a while after the one before, and returns the stream to the first that answers; or the last error.
@@ -222,6 +236,15 @@ mod tests {
         assert_eq!(error("a b:7700"), EndpointError::Host);
         assert_eq!(error("[::g]:7700"), EndpointError::Host);
         assert_eq!(error(&format!("{}:1", "a".repeat(254))), EndpointError::Host);
+    }
+
+    #[test]
+    fn strange_addresses_are_called_when_there_are_no_others() {
+        let [one, two] = [1, 2].map(|port| SocketAddr::from((Ipv4Addr::LOCALHOST, port)));
+        let strange = BTreeSet::from([one]);
+        assert_eq!(without(vec![one, two], &strange), [two]);
+        assert_eq!(without(vec![one], &strange), [one]);
+        assert_eq!(without(vec![one, two], &BTreeSet::new()), [one, two]);
     }
 
     /// A socket that answers no call: its queue of calls is full.

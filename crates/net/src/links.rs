@@ -1,7 +1,7 @@
 //! Ordered reliable streams: TCP, one frame a message.
 
 use core::time::Duration;
-use std::collections::{HashMap, VecDeque};
+use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -33,6 +33,8 @@ const UNWRITTEN_BYTES_END: usize = 256 << 20;
 /// Time for data that was written before a stream was closed to leave.
 const CLOSING_MAX: Duration = Duration::from_secs(30);
 const RETRY_PAUSE: Duration = Duration::from_millis(100);
+/// Pause when all addresses of a name have others than the peer.
+const STRANGE_PAUSE: Duration = Duration::from_secs(1);
 /// So often a peer may close a stream before it has identified itself, and is called again: one that was killed does not answer then, and
 /// the next one in its place does.
 const BROKEN_OFF_MAX: usize = 3;
@@ -238,15 +240,23 @@ impl Links {
         let security = self.calls.security.clone();
         let task = self.tasks.spawn(async move {
             let stream = async {
-                let (called, mut broken_off) = (Deadline::now(), 0);
+                let (called, mut broken_off, mut strange) = (Deadline::now(), 0, BTreeSet::new());
                 loop {
-                    let socket = connect(&endpoint, patience.saturating_sub(called.elapsed())).await?;
+                    let left = patience.saturating_sub(called.elapsed());
+                    let socket = connect(&endpoint, &strange, left).await?;
                     let remote = socket.peer_addr()?;
                     let identified = security.call(socket, role);
                     match tokio::time::timeout(FIRST_MESSAGE_MAX, identified).await {
                         Ok(Err(error)) if is_broken_off(&error) && broken_off < BROKEN_OFF_MAX => {
                             broken_off += 1;
                             tokio::time::sleep(RETRY_PAUSE).await;
+                        }
+                        // Something else may have the address of a controller that is gone, until its name has another.
+                        Ok(Err(_)) if endpoint.is_name() && called.elapsed() + STRANGE_PAUSE < patience => {
+                            if !strange.insert(remote) {
+                                strange.clear();
+                                tokio::time::sleep(STRANGE_PAUSE).await;
+                            }
                         }
                         Ok(identified) => return identified.map(|stream| (stream, remote)),
                         Err(_) if called.elapsed() >= patience => return Err(io::ErrorKind::TimedOut.into()),
@@ -366,11 +376,15 @@ impl Links {
     }
 }
 
-async fn connect(endpoint: &Endpoint, patience: Duration) -> io::Result<TcpStream> {
+async fn connect(
+    endpoint: &Endpoint,
+    strange: &BTreeSet<SocketAddr>,
+    patience: Duration,
+) -> io::Result<TcpStream> {
     let begun = Deadline::now();
     loop {
         let left = patience.saturating_sub(begun.elapsed());
-        let attempt = tokio::time::timeout(left.clamp(RETRY_PAUSE, ATTEMPT_MAX), endpoint.call());
+        let attempt = tokio::time::timeout(left.clamp(RETRY_PAUSE, ATTEMPT_MAX), endpoint.call(strange));
         let error = match attempt.await {
             Ok(Ok(stream)) => return Ok(stream),
             Ok(Err(error)) => error,

@@ -22,7 +22,7 @@ pub const HEARTBEAT_INTERVAL: Duration = Duration::from_millis(500);
 pub enum EndCause {
     /// The job has failed, or cannot have this member: started again, it would end again.
     Failed,
-    /// The member has lost the cluster, or has not found it in time: started again, it may be in.
+    /// The member has lost the cluster, or has not found it or a place in it: started again, it may be in.
     Lost,
 }
 
@@ -313,6 +313,10 @@ impl Membership {
             Message::Abort { reason } => {
                 self.finished = true;
                 Some(MembershipEvent::Ended { reason: brief(reason), cause: EndCause::Failed })
+            }
+            Message::NoPlace { reason } => {
+                self.finished = true;
+                Some(MembershipEvent::Ended { reason: brief(reason), cause: EndCause::Lost })
             }
             _ => None,
         }

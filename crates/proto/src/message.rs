@@ -23,7 +23,7 @@ use crate::values::Values;
 use crate::work::{LeaseRequest, WorkDone};
 
 /// The version of the messages. Members of a cluster must have the same: the format is not self-describing.
-pub const VERSION: u16 = 19;
+pub const VERSION: u16 = 20;
 
 /// No message takes more bytes: a longer one is not read.
 pub const MESSAGE_BYTES_MAX: usize = 256 << 20;
@@ -322,6 +322,11 @@ pub enum Message {
     /// To the controller, first on a stream, from a server that reads its disk before it comes back; and on from the controller to the
     /// workers (rule L8).
     Restoring(Restoring),
+    /// From the controller, in answer to a `Join`: all places of its kind are taken, until a member is given up (rule M22).
+    NoPlace {
+        /// How many are there.
+        reason: String,
+    },
 }
 
 /// The first message of a process to the controller (rule M1).

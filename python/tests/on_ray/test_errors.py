@@ -78,6 +78,7 @@ def test_ports_are_those_of_the_range(nodes: Nodes, tmp_path: Path) -> None:
         ("epochs = 1\n\nbogus = 2\n", r"controller on node .*: .*job.toml, line 3: `controller` has no option `bogus`"),
         ("bogus = 1\n", r"line 1: `controller` has no option"),
         ("epochs = 1\n[worker]\n# bogus\nbogus = 2\n", r"worker-0 on node .*: .*job.toml, line 4: `worker` has no option `bogus`"),
+        ('seed = 1\nepochs = "ten"\n', r"controller on node .*: invalid value 'ten' for '.*job.toml, line 2: epochs'"),
         ('data = "/nowhere"\n', r"controller on node .*: .*/nowhere"),
     ],
 )

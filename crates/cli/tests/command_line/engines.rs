@@ -1,5 +1,6 @@
 //! Mistakes of engines that start members, and machines that they start them on.
 
+use std::net::TcpListener;
 use std::process::{Command, Stdio};
 
 use serde_json::Value;
@@ -24,17 +25,36 @@ fn report(path: &str) -> Value {
 #[test]
 fn a_second_controller_is_refused_and_the_first_goes_on() {
     let directory = TempDir::new().unwrap();
-    let (controller, address, path) = start(&directory, "1", &[]);
-    assert_refused(
-        &["controller", "--listen", &address],
-        75,
-        &["another controller is there", &address, "in use"],
-    );
+    let http = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().to_string();
+    let (controller, address, path) = start(&directory, "1", &["--http", &http]);
+    let at = format!("another controller is at {address}");
+    let shows = format!("`libra top --http {http}` shows it");
+    // All that it was started with is in use.
+    assert_refused(&["controller", "--listen", &address, "--http", &http], 1, &[&at, &shows]);
     let members = ["server", "switch", "worker"];
     let members = members.map(|kind| Member::start(&[kind, "--controller", &address]));
     assert_eq!(controller.end().0, Some(0));
     assert!(members.into_iter().all(|member| member.end().0 == Some(0)));
     assert!(report(&path)["quality"]["hr10"].is_f64());
+}
+
+#[test]
+fn an_address_that_something_else_has_may_become_free() {
+    let other = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = other.local_addr().unwrap().to_string();
+    assert_refused(&["controller", "--listen", &address], 75, &[&address, "in use"]);
+}
+
+#[test]
+fn a_controller_waits_for_one_that_is_about_to_end() {
+    let directory = TempDir::new().unwrap();
+    let (first, address, _) = start(&directory, "1", &[]);
+    let second = Member::start(&["controller", "--listen", &address, "--servers", "1"]);
+    first.signal("-TERM");
+    first.end();
+    second.line_with("waiting for 1 servers");
+    second.signal("-KILL");
+    second.end();
 }
 
 #[test]
@@ -44,7 +64,7 @@ fn a_member_too_many_is_told_how_many_are_there() {
     let server = Member::start(&["server", "--controller", &address]);
     controller.line_with("server 0 joined");
     let words = ["the cluster has no place for another server: 1 of 1 are there"];
-    assert_refused(&["server", "--controller", &address], 1, &words);
+    assert_refused(&["server", "--controller", &address], 75, &words);
     let others = ["switch", "worker"].map(|kind| Member::start(&[kind, "--controller", &address]));
     assert_eq!(controller.end().0, Some(0));
     assert_eq!(server.end().0, Some(0));
@@ -69,6 +89,34 @@ fn members_killed_while_they_gather_are_replaced() {
         let (code, last) = member.end();
         assert_eq!(code, Some(0), "{last}");
     }
+}
+
+/// Files with tokens of two clusters.
+fn tokens(directory: &TempDir) -> [String; 2] {
+    ["token", "other-token"].map(|name| {
+        let path = directory.path().join(name).to_str().unwrap().to_owned();
+        assert!(run(&["token", "--out", &path]).status.success());
+        path
+    })
+}
+
+#[test]
+fn a_name_that_leads_to_another_controller_is_looked_up_again() {
+    let directory = TempDir::new().unwrap();
+    let [token, other] = tokens(&directory);
+    let (stranger, address) = controller(&["--servers", "1", "--switches", "0", "--token-file", &other]);
+    let port = address.rsplit_once(':').unwrap().1;
+    let name = format!("localhost:{port}");
+    let member = |kind: &str| {
+        Member::start(&[kind, "--controller", &name, "--token-file", &token, "--patience", "60"])
+    };
+    let members = ["server", "switch", "worker"].map(member);
+    stranger.line_with("streams were closed");
+    stranger.signal("-KILL");
+    stranger.end();
+    let (controller, _, _) = start(&directory, "1", &["--listen", &address, "--token-file", &token]);
+    assert_eq!(controller.end().0, Some(0));
+    assert!(members.into_iter().all(|member| member.end().0 == Some(0)));
 }
 
 /// A command whose time of day is another.

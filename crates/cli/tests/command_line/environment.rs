@@ -53,6 +53,27 @@ fn a_bad_variable_is_named_and_a_secret_is_never_shown() {
 }
 
 #[test]
+fn a_bad_line_of_a_file_is_named() {
+    let directory = TempDir::new().unwrap();
+    let file = directory.path().join("options.toml");
+    for (line, code, complaint) in [
+        ("epochs = \"ten\"", 2, ": epochs'"),
+        ("mode = \"fast\"", 2, ": mode'"),
+        ("quiet = 3", 2, ": quiet'"),
+        ("bogus = 2", 1, ": `controller` has no option `bogus`"),
+        ("\"bo gus\" = 2", 1, ": `controller` has no option `bo gus`"),
+        ("epochs = [1]", 1, ": epochs = [1] must be a text, a number, true or false"),
+        ("[server]", 1, ": `controller` has no option `server`"),
+    ] {
+        fs::write(&file, format!("seed = 1\n\n{line}\n")).unwrap();
+        let output = run(&["controller", "--config", file.to_str().unwrap()], &[]);
+        let (text, complaint) = (stderr(&output), format!("options.toml, line 3{complaint}"));
+        assert!(text.contains(&complaint), "{line}: {text}");
+        assert_eq!(output.status.code(), Some(code), "{text}");
+    }
+}
+
+#[test]
 fn diagnostics_are_printed_for_who_asks() {
     let worker = ["worker", "--controller", "127.0.0.1:1", "--patience", "1", "--quiet"];
     let lines = |variables: &[(&str, &str)]| {

@@ -10,8 +10,8 @@ use super::health::PROBE_INTERVAL;
 use super::members::{Member, kind_of, peer_of};
 use super::{Controller, ControllerEvent, Phase, Sizes};
 use crate::cluster::{Ownership, Peer, packets_in_flight};
-use crate::message::{Join, Kind, VERSION};
-use crate::role::Link;
+use crate::message::{Join, Kind, Message, VERSION};
+use crate::role::{Action, Link};
 use crate::time::Instant;
 
 /// Shards of all servers: fewer than a switch can have streams to.
@@ -94,7 +94,8 @@ impl Controller {
                 Kind::Worker => self.cluster.shares,
             };
             let reason = format!("the cluster has no place for another {kind}: {size} of {size} are there");
-            return self.refuse(link, &reason);
+            self.actions.push_back(Action::Send { link, message: Message::NoPlace { reason } });
+            return self.hang_up(link);
         };
         let mut member = Member::new(link, address, share, now);
         member.is_restartable = join.is_restartable && self.cluster.durability.needs_disk();

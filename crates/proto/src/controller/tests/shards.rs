@@ -69,7 +69,7 @@ fn a_server_has_the_shards_that_it_says() {
         let link = harness.call();
         harness.deliver(link, message);
         harness.received_on(link).into_iter().find_map(|message| match message {
-            Message::Abort { reason } => Some(reason),
+            Message::Abort { reason } | Message::NoPlace { reason } => Some(reason),
             _ => None,
         })
     };
