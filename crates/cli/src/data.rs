@@ -12,7 +12,7 @@ use anyhow::{Context, Result};
 use clap::{Args, Subcommand, ValueEnum};
 use indicatif::ProgressBar;
 
-use libra_data::{DataSet, Description, Keys, Options, OutputFormat};
+use libra_data::{DataSet, Description, Destination, Environment, Keys, Options, OutputFormat};
 use libra_launch::arguments::parse_bytes;
 
 use crate::output::{Output, bytes, count};
@@ -96,9 +96,9 @@ fn read_description(path: &Path) -> Result<Description> {
 /// The data set that is written.
 #[derive(Args, Debug)]
 struct Target {
-    /// An empty directory, or one that does not exist
-    #[arg(long, value_name = "DIR")]
-    to: PathBuf,
+    /// An empty directory, one that does not exist, or a URL below which there is nothing: file, s3, gs, az
+    #[arg(long, value_name = "PLACE")]
+    to: String,
     /// Format of the files
     #[arg(long, value_enum, default_value = "parquet")]
     format: Format,
@@ -124,6 +124,11 @@ enum Format {
 }
 
 impl Target {
+    /// Opens the destination: a store is asked now, before the work.
+    fn open(&self) -> Result<Destination> {
+        Ok(Destination::open(&self.to, &Environment::of_process())?)
+    }
+
     fn output(&self) -> libra_data::Output {
         let format = match self.format {
             Format::Parquet => OutputFormat::Parquet,
@@ -143,15 +148,6 @@ fn rows_bar(output: &Output, name: &str, rows: u64) -> ProgressBar {
     bar
 }
 
-/// Bytes of the files of a directory, without those below it.
-fn size_of(directory: &Path) -> Result<u64> {
-    let mut sum = 0;
-    for entry in std::fs::read_dir(directory)? {
-        sum += entry?.metadata()?.len();
-    }
-    Ok(sum)
-}
-
 /// The result of a command that writes a set.
 #[derive(serde::Serialize)]
 struct Written {
@@ -162,18 +158,13 @@ struct Written {
 }
 
 impl Written {
-    fn report(rows: u64, target: &Target, seconds: f64, output: &Output) -> Result<()> {
-        let written = Self {
-            rows,
-            bytes: size_of(&target.to)?,
-            seconds,
-            rows_per_second: rows as f64 / seconds.max(1e-9),
-        };
+    fn report(rows: u64, bytes: u64, target: &Target, seconds: f64, output: &Output) -> Result<()> {
+        let written = Self { rows, bytes, seconds, rows_per_second: rows as f64 / seconds.max(1e-9) };
         output.print(&format!(
             "{} in {}, {}, {:.1} s, {} rows/s",
             count(rows, "row", "rows"),
-            target.to.display(),
-            bytes(written.bytes),
+            target.to,
+            self::bytes(written.bytes),
             seconds,
             count_of(written.rows_per_second),
         ));

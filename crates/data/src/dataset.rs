@@ -184,7 +184,8 @@ impl DataSet {
         let store = options.store(place)?;
         let listed = store.list(place)?;
         let described = match &options.description {
-            Some(description) => Some(description.clone()),
+            // The caller knows its name.
+            Some(description) => Some((FILE_NAME.to_owned(), description.clone())),
             None => described(&store, place)?,
         };
         let opener = Opener { store, described, options };
@@ -325,30 +326,39 @@ impl DataSet {
     }
 }
 
-/// Roles that follow from names and types: the label by its name, numbers from fractions, categories from all others.
+/// Roles that follow from names and types: label, weight and time by their names, numbers from fractions, categories from all
+/// others.
 fn propose(types: &[LeafType]) -> Option<Description> {
     const LABELS: [&str; 6] = ["label", "click", "clicked", "target", "is_click", "y"];
     let fits = |leaf: &&LeafType, role| leaf.check(role).is_ok();
-    let label = LABELS.iter().find_map(|name| types.iter().find(|leaf| leaf.name == *name))?;
-    let others = || types.iter().filter(|leaf| leaf.name != label.name);
+    let named = |names: &[&str], fits: &dyn Fn(&LeafType) -> bool| {
+        names.iter().find_map(|name| types.iter().find(|leaf| leaf.name == *name && fits(leaf)))
+    };
+    let label = named(&LABELS, &|_| true)?;
+    let weight = named(&["weight", "w"], &|leaf| !leaf.is_integer() && fits(&leaf, Role::Weight));
+    let time = named(&["time", "ts", "timestamp"], &|leaf| fits(&leaf, Role::Time));
+    let is_taken = |leaf: &LeafType| [Some(label), weight, time].contains(&Some(leaf));
+    let others = || types.iter().filter(|leaf| !is_taken(leaf));
     let numbers = others().filter(|leaf| !leaf.is_integer() && fits(leaf, Role::Number(0)));
     let category = Role::Category { index: 0, text: Text::Any, field: None };
     let categories = others().filter(|leaf| fits(leaf, category));
     Some(Description {
         keys: Keys::Values,
         label: label.name.clone(),
-        weight: None,
-        time: None,
+        weight: weight.map(|leaf| leaf.name.clone()),
+        time: time.map(|leaf| leaf.name.clone()),
         numbers: numbers.map(|leaf| leaf.name.clone()).collect(),
         categories: categories.map(|leaf| Category { name: leaf.name.clone(), text: Text::Any }).collect(),
     })
 }
 
-/// The description beside the data.
-pub(crate) fn described(store: &Store, place: &Place) -> Result<Option<Description>, DataError> {
-    let Some(text) = store.read_beside(place, FILE_NAME)? else { return Ok(None) };
-    let text = String::from_utf8_lossy(&text);
-    Description::parse(&text).map(Some).map_err(|fault| At::file(FILE_NAME).error(fault))
+/// The description beside the data, and its name for messages.
+pub(crate) fn described(store: &Store, place: &Place) -> Result<Option<(String, Description)>, DataError> {
+    let Some((name, text)) = store.read_beside(place, FILE_NAME)? else { return Ok(None) };
+    match Description::parse(&String::from_utf8_lossy(&text)) {
+        Ok(description) => Ok(Some((name, description))),
+        Err(fault) => Err(At::file(name).error(fault)),
+    }
 }
 
 /// The first `rows` rows of chunks, and the others.
@@ -374,13 +384,14 @@ fn number(index: usize) -> u32 {
 /// Opens the files of a set.
 struct Opener<'a> {
     store: Arc<Store>,
-    described: Option<Description>,
+    described: Option<(String, Description)>,
     options: &'a Options,
 }
 
 impl Opener<'_> {
     fn description(&self, otherwise: impl FnOnce() -> Option<Description>) -> Option<Description> {
-        let mut description = self.described.clone().or_else(otherwise)?;
+        let described = self.described.as_ref().map(|(_, description)| description.clone());
+        let mut description = described.or_else(otherwise)?;
         description.keys = self.options.keys.unwrap_or(description.keys);
         Some(description)
     }
@@ -396,6 +407,7 @@ impl Opener<'_> {
         let description = description.ok_or_else(|| listed[0].0.at().error(Fault::NoDescription))?;
         let roles = roles(&description);
         let (mut files, mut chunks, mut kinds) = (Vec::new(), Vec::new(), Vec::new());
+        let mut types = FirstTypes::default();
         let (mut first, mut done) = (Some(first), 0);
         for (info, _) in listed {
             let metadata = match first.take() {
@@ -403,6 +415,7 @@ impl Opener<'_> {
                 None => read_footer(&*self.store.file(&info)?)?,
             };
             let file = ParquetFile::bind(&metadata, &roles, &info.at())?;
+            types.compare(&info, &file, &roles)?;
             let found = file.types().zip(&roles).map(|(leaf, (_, role))| kind(leaf, *role));
             if kinds.is_empty() {
                 kinds.extend(found);
@@ -438,7 +451,8 @@ impl Opener<'_> {
         progress: &mut dyn FnMut(u64),
     ) -> Result<DataSet, DataError> {
         let description = self.description(|| Some(Description::criteo())).expect("text has one");
-        let bad = |fault| At::file(FILE_NAME).error(fault);
+        let name = self.described.as_ref().map_or(FILE_NAME, |(name, _)| name);
+        let bad = |fault| At::file(name).error(fault);
         let columns = TextColumns::new(&description).map_err(bad)?;
         let (mut files, mut chunks) = (Vec::new(), Vec::new());
         let mut done = 0;
@@ -460,6 +474,34 @@ impl Opener<'_> {
         let text = Some(columns);
         let (files, chunks) = (files.into(), chunks.into());
         Ok(DataSet { store: self.store, schema, roles: Vec::new(), text, files, chunks })
+    }
+}
+
+/// Types of the columns that have roles, each with the first file whose column has one.
+#[derive(Default)]
+struct FirstTypes(Vec<(String, LeafType)>);
+
+impl FirstTypes {
+    /// Checks that values of a file mean what they do in the first one: an id would have two keys otherwise.
+    fn compare(
+        &mut self,
+        info: &FileInfo,
+        file: &ParquetFile,
+        roles: &[(String, Role)],
+    ) -> Result<(), DataError> {
+        for (position, (leaf, (column, role))) in file.types().zip(roles).enumerate() {
+            match self.0.get_mut(position) {
+                None => self.0.push((info.name.clone(), leaf.clone())),
+                Some(first) if first.1.is_null => *first = (info.name.clone(), leaf.clone()),
+                Some((first, expected)) if !leaf.is_like(expected, *role) => {
+                    let (found, expected) = (leaf.text.clone(), expected.text.clone());
+                    let fault = Fault::OtherType { found, expected, first: first.clone() };
+                    return Err(info.at().column(column).error(fault));
+                }
+                Some(_) => {}
+            }
+        }
+        Ok(())
     }
 }
 

@@ -70,7 +70,7 @@ pub enum Text {
 }
 
 #[derive(Serialize, Deserialize)]
-#[serde(untagged)]
+#[serde(untagged, expecting = "expected a name, or a table of name and text, which is any or hex")]
 enum CategoryToml {
     Name(String),
     Table(CategoryTable),
@@ -119,10 +119,15 @@ impl Description {
     /// Parses the text of a `dataset.toml`.
     ///
     /// # Errors
-    /// The text is no TOML, has unknown keys, or names a column twice.
+    /// The text is no TOML, has unknown keys, or names a column twice. The error is one line, with the line of the text.
     pub fn parse(text: &str) -> Result<Self, Fault> {
         let bad = |reason: String| Fault::BadDescription { reason };
-        let description: Self = toml::from_str(text).map_err(|error| bad(error.to_string()))?;
+        let description: Self = toml::from_str(text).map_err(|error: toml::de::Error| {
+            let start = error.span().map_or(0, |span| span.start);
+            let line = 1 + text.bytes().take(start).filter(|&byte| byte == b'\n').count();
+            let message = error.message().lines().collect::<Vec<_>>().join(": ");
+            bad(format!("line {line}: {message}"))
+        })?;
         let mut seen = BTreeSet::new();
         for name in description.names() {
             if !seen.insert(name) {
@@ -161,13 +166,15 @@ mod tests {
     #[test]
     fn wrong_descriptions_are_refused_with_the_key() {
         for (text, shown) in [
-            ("label = \"y\"\nnumber = []", "number"),
+            ("label = \"y\"\nnumber = []", "line 2: unknown field `number`"),
+            ("label = \"y\"\n\nnumbers = [\"x", "line 3: "),
+            ("label = \"y\"\ncategories = [3]", "line 2: expected a name, or a table"),
             ("numbers = []", "label"),
             ("label = \"y\"\nnumbers = [\"y\"]", "column y is named twice"),
             ("label = \"y\"\nkeys = \"rows\"", "rows"),
         ] {
             let error = Description::parse(text).unwrap_err().to_string();
-            assert!(error.contains(shown), "{error}");
+            assert!(error.contains(shown) && error.lines().count() == 1, "{error}");
         }
     }
 }

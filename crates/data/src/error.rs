@@ -98,7 +98,10 @@ pub enum Fault {
     #[error("no file matches the pattern")]
     NoMatch,
     /// A directory has no data files.
-    #[error("holds no data files: Libra reads .parquet, and Criteo's text as .txt, .tsv, .gz, .zst or day_N")]
+    #[error(
+        "holds no data files: in a directory those count that are named *.parquet, *.pq, *.txt, *.tsv or \
+         day_N, the texts with .gz or .zst, too; name others by a pattern, such as '*.gz'"
+    )]
     NoFiles,
     /// A directory has files of both formats.
     #[error("holds both Parquet and text: name one kind by a pattern, such as '*.parquet'")]
@@ -112,6 +115,17 @@ pub enum Fault {
     /// A directory that is to be written has files.
     #[error("the directory is not empty: a data set is written into an empty one")]
     NotEmpty,
+    /// The place of a data set that is to be written takes none.
+    #[error("a server of HTTP can only be read: give a directory, or a URL of s3, gs or az")]
+    ReadOnly,
+    /// A shuffle with this memory would have too many parts.
+    #[error("too little to shuffle {rows} rows in at most 512 parts: give at least {least_kib}KiB")]
+    TooLittleMemory {
+        /// The least memory that suffices, in KiB.
+        least_kib: u64,
+        /// Rows of the set.
+        rows: u64,
+    },
     /// The operating system refused.
     #[error("{doing} failed: {source}")]
     Io {
@@ -157,6 +171,25 @@ pub enum Fault {
         found: String,
         /// Types that are read.
         expected: &'static str,
+    },
+    /// A column has another type than in the first file, by which its values mean something else.
+    #[error("the column has the type {found}, but {expected} in {first}: give it one type in all files")]
+    OtherType {
+        /// Type in the file.
+        found: String,
+        /// Type in the first file.
+        expected: String,
+        /// The first file.
+        first: String,
+    },
+    /// Pages are compressed in a way that is not read.
+    #[error(
+        "the column is compressed by {codec}, which Libra does not read: write it with snappy, zstd, gzip or \
+         lz4, or uncompressed"
+    )]
+    Codec {
+        /// Name of the codec.
+        codec: &'static str,
     },
     /// A value does not fit its column.
     #[error("expected {expected}, found {found}")]

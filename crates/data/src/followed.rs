@@ -90,7 +90,7 @@ impl Followed {
     pub fn file(&self, name: &str) -> Result<DataSet, DataError> {
         let description = match &self.options.description {
             Some(description) => Some(description.clone()),
-            None => described(&self.store, &self.place)?,
+            None => described(&self.store, &self.place)?.map(|(_, description)| description),
         };
         let options = Options { description, ..self.options.clone() };
         DataSet::open_at(&self.place.below(name), &options, &mut |_| {})

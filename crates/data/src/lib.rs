@@ -38,6 +38,7 @@ mod check;
 mod columns;
 mod dataset;
 mod description;
+mod destination;
 mod error;
 mod followed;
 mod hash;
@@ -58,6 +59,7 @@ pub use dataset::{
     Chunk, ChunkReader, ColumnKind, ColumnSummary, Counts, DataSet, Options, Proposal, Readers, Schema, Split,
 };
 pub use description::{Category, Description, FILE_NAME, Keys, Text};
+pub use destination::Destination;
 pub use error::{At, DataError, Fault, Row};
 pub use followed::{Followed, FollowedFile, Listing, order_of_names};
 pub use hash::Field;

@@ -5,6 +5,7 @@ use std::path::Path;
 use crate::columns::Columns;
 use crate::dataset::Schema;
 use crate::description::CRITEO_NUMBERS;
+use crate::destination::Destination;
 use crate::error::DataError;
 use crate::hash::{Random, field_key, splitmix64};
 use crate::write::{Output, Writer};
@@ -51,8 +52,21 @@ impl Make {
         output: &Output,
         progress: &mut dyn FnMut(u64),
     ) -> Result<(), DataError> {
+        self.write_to(&directory.into(), output, progress).map(drop)
+    }
+
+    /// The same to any destination; returns the bytes of the files.
+    ///
+    /// # Errors
+    /// A file cannot be written.
+    pub fn write_to(
+        &self,
+        to: &Destination,
+        output: &Output,
+        progress: &mut dyn FnMut(u64),
+    ) -> Result<u64, DataError> {
         let schema = Schema::criteo();
-        let mut writer = Writer::create(directory, &schema, output)?;
+        let mut writer = Writer::create_at(to, &schema, output)?;
         let mut batch = schema.columns();
         for start in (0..self.rows).step_by(usize::try_from(BATCH).expect("a small number")) {
             batch.clear();

@@ -105,6 +105,16 @@ impl ParquetFile {
             places.push(leaf);
         }
         let groups = metadata.row_groups();
+        for (number, group) in groups.iter().enumerate() {
+            for (&leaf, (name, _)) in places.iter().zip(roles) {
+                let codec = match group.column(leaf).compression() {
+                    Compression::BROTLI(_) => "brotli",
+                    Compression::LZO => "LZO",
+                    _ => continue,
+                };
+                return Err(at.clone().row_group(number).column(name).error(Fault::Codec { codec }));
+            }
+        }
         let ends = groups.iter().scan(0, |end, group| {
             *end += group.num_rows().cast_unsigned();
             Some(*end)

@@ -3,7 +3,7 @@
 use std::cmp::Ordering;
 
 use globset::{GlobBuilder, GlobMatcher};
-use libra_objects::Kind;
+use libra_objects::{BadPlace, Kind};
 
 use crate::error::{At, DataError, Fault};
 
@@ -19,8 +19,7 @@ pub(crate) struct Place {
 impl Place {
     /// Parses what a user gave.
     pub(crate) fn parse(text: &str) -> Result<Self, DataError> {
-        let root = libra_objects::Place::parse(text)
-            .map_err(|bad| At::file(bad.place).error(Fault::BadPlace { reason: bad.reason }))?;
+        let root = parse_root(text)?;
         let path = root.path.clone();
         let is_pattern = path.contains(['*', '?', '[', '{']) && !matches!(root.kind, Kind::Http(_));
         // A file whose name looks like a pattern is a file.
@@ -62,6 +61,24 @@ impl Place {
         let name = self.name_of(pattern.unwrap_or(&self.path));
         At::file(if name.is_empty() { ".".to_owned() } else { name })
     }
+}
+
+/// Parses a place without its pattern. In a URL of a store, a question mark belongs to a pattern, unless a query follows it, which may
+/// hold a signature.
+pub(crate) fn parse_root(text: &str) -> Result<libra_objects::Place, DataError> {
+    let refused = |BadPlace { place, reason }| At::file(place).error(Fault::BadPlace { reason });
+    let root = libra_objects::Place::parse(text).map_err(refused)?;
+    let is_name = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte);
+    let mut behind = text.split('?');
+    let first = behind.next().unwrap_or_default();
+    let has_query = behind.any(|rest| {
+        rest.split_once('=').is_some_and(|(name, _)| !name.is_empty() && name.bytes().all(is_name))
+    });
+    if has_query && matches!(root.kind, Kind::S3(_) | Kind::Google(_) | Kind::Azure(_)) {
+        let reason = "a query may hold a secret: give a URL without one";
+        return Err(refused(BadPlace { place: first.to_owned(), reason }));
+    }
+    Ok(root)
 }
 
 /// Names of data sets are compared as people read them: `day_9` is before `day_10`.
@@ -150,6 +167,22 @@ mod tests {
         let place = Place::parse("https://host:8080/a/b.parquet").unwrap();
         assert_eq!(place.path, "a/b.parquet");
         assert_eq!(Place::parse("file:///tmp/a%20b/").unwrap().path, "/tmp/a b");
+    }
+
+    #[test]
+    fn secrets_in_urls_are_refused_and_not_repeated() {
+        for text in [
+            "s3://ads/a?X-Amz-Signature=geheim",
+            "s3://ads?X-Amz-Signature=geheim",
+            "gs://ads/day_?/a.parquet?x=1&sig=geheim",
+            "az://ads/a/?sig=geheim/x",
+        ] {
+            let error = Place::parse(text).unwrap_err().to_string();
+            assert!(error.contains("a query may hold a secret") && !error.contains("geheim"), "{error}");
+        }
+        for text in ["s3://ads/day_?.parquet", "s3://ads/hour=1?/*", "s3://ads/day_?/hour=1/*", "ads?x=1"] {
+            assert!(Place::parse(text).unwrap().pattern.is_some(), "{text}");
+        }
     }
 
     #[test]

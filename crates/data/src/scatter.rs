@@ -4,31 +4,36 @@ use std::fs;
 use std::path::Path;
 
 use crate::dataset::{DataSet, Options, Schema};
+use crate::destination::Destination;
 use crate::error::{At, DataError, Fault};
 use crate::hash::Random;
 use crate::write::{Output, OutputFormat, Writer};
 
 /// Rows that are read at once.
 const BATCH: usize = 1 << 12;
+/// Parts that are open at once: each is a file, with a buffer.
+const PARTS_MAX: u64 = 512;
 
-/// Writes the rows of a set in a random order into an empty directory: every order is equally likely, up to the quality of the
+/// Writes the rows of a set in a random order to an empty destination: every order is equally likely, up to the quality of the
 /// generator. About `memory` bytes are taken, and disk space for the parts. `progress` gets the rows that were moved, each twice.
+/// Returns the bytes of the files.
 ///
 /// # Errors
-/// The set cannot be read, or a file cannot be written.
+/// The set cannot be read, a file cannot be written, or the memory would make too many parts.
 pub fn shuffle_on_disk(
     set: &DataSet,
     schema: &Schema,
-    directory: &Path,
+    to: &Destination,
     output: &Output,
     seed: u64,
     memory: u64,
     progress: &mut dyn FnMut(u64),
-) -> Result<(), DataError> {
-    let mut writer = Writer::create(directory, schema, output)?;
+) -> Result<u64, DataError> {
+    let part_rows = part_rows(set.rows(), schema, memory)?;
+    let mut writer = Writer::create_at(to, schema, output)?;
     // Names with an underscore in front are no data.
-    let scratch = directory.join("_parts");
-    let shuffled = scatter(set, schema, &scratch, seed, memory, progress)
+    let scratch = to.directory().join("_parts");
+    let shuffled = scatter(set, schema, &scratch, seed, part_rows, progress)
         .and_then(|parts| gather(set.rows(), &scratch, parts, seed, &mut writer, progress));
     let at = || At::file(scratch.to_string_lossy());
     let removed = fs::remove_dir_all(&scratch).map_err(|error| at().error(Fault::io("removing", error)));
@@ -37,19 +42,29 @@ pub fn shuffle_on_disk(
     writer.finish()
 }
 
+/// Rows of a part.
+fn part_rows(rows: u64, schema: &Schema, memory: u64) -> Result<u64, DataError> {
+    // Values, offsets, and a list of ids that is longer than one.
+    let row_bytes = 32 + 8 * schema.numbers.len() as u64 + 16 * schema.categories.len() as u64;
+    // A part is in memory twice, and parts are as long as chance makes them.
+    let of_row = 3 * row_bytes;
+    let least = rows.div_ceil(PARTS_MAX).max(1);
+    if memory / of_row < least {
+        let least_kib = (least * of_row).div_ceil(1 << 10);
+        return Err(At::file("--memory").error(Fault::TooLittleMemory { least_kib, rows }));
+    }
+    Ok(memory / of_row)
+}
+
 /// Deals the rows to parts, and returns their number.
 fn scatter(
     set: &DataSet,
     schema: &Schema,
     scratch: &Path,
     seed: u64,
-    memory: u64,
+    part_rows: u64,
     progress: &mut dyn FnMut(u64),
 ) -> Result<u64, DataError> {
-    // Values, offsets, and a list of ids that is longer than one.
-    let row_bytes = 32 + 8 * schema.numbers.len() as u64 + 16 * schema.categories.len() as u64;
-    // A part is in memory twice, and parts are as long as chance makes them.
-    let part_rows = (memory / (3 * row_bytes)).max(1);
     let parts = set.rows().div_ceil(part_rows).max(1);
     let waiting = usize::try_from(part_rows / parts).unwrap_or(usize::MAX).clamp(64, BATCH);
     let output = Output { format: OutputFormat::Parquet, file_rows: u64::MAX, group_rows: waiting };
@@ -82,7 +97,7 @@ fn scatter(
             progress(done);
         }
     }
-    writers.into_iter().try_for_each(Writer::finish)?;
+    writers.into_iter().try_for_each(|writer| writer.finish().map(drop))?;
     Ok(parts)
 }
 

@@ -120,8 +120,12 @@ impl Store {
         Ok(files.into_iter().map(|(format, file)| (file, format)).collect())
     }
 
-    /// Reads a small file beside the data, if it is there.
-    pub(crate) fn read_beside(&self, place: &Place, name: &str) -> Result<Option<Bytes>, DataError> {
+    /// Reads a small file beside the data, if it is there; its name for messages is in front.
+    pub(crate) fn read_beside(
+        &self,
+        place: &Place,
+        name: &str,
+    ) -> Result<Option<(String, Bytes)>, DataError> {
         match &self.remote {
             None => local::read_beside(place, name),
             Some(remote) => remote.read_beside(place, name),

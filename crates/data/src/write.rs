@@ -1,4 +1,4 @@
-//! Data sets on disk: a directory with files of rows, `dataset.toml`, and `_SUCCESS` once it is complete.
+//! Data sets that are written: a directory with files of rows, `dataset.toml`, and `_SUCCESS` once it is complete.
 
 mod parquet_writer;
 mod text_writer;
@@ -6,12 +6,13 @@ mod text_writer;
 use std::fs::{self, File};
 use std::io::BufWriter;
 use std::ops::Range;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use crate::columns::Columns;
 use crate::dataset::Schema;
 use crate::description::FILE_NAME;
-use crate::error::{At, DataError, Fault};
+use crate::destination::Destination;
+use crate::error::{DataError, Fault};
 use crate::place::Packing;
 
 use parquet_writer::ParquetWriter;
@@ -50,14 +51,20 @@ impl Default for Output {
     }
 }
 
-/// Writes a data set.
+/// Writes a data set. Dropped before it is finished, it removes what it wrote, so that a second attempt finds nothing there.
 #[derive(Debug)]
 pub struct Writer {
-    directory: PathBuf,
+    to: Destination,
     schema: Schema,
     output: Output,
     files: u64,
     file: Option<(Box<dyn FileWriter>, u64)>,
+    /// All files that were begun; the last one may be open.
+    names: Vec<String>,
+    /// Bytes of complete files.
+    bytes: u64,
+    has_made_directory: bool,
+    is_finished: bool,
 }
 
 /// Writes the rows of one file.
@@ -72,25 +79,49 @@ impl Writer {
     /// # Errors
     /// The directory has files, or cannot be written; text has another schema than Criteo's.
     pub fn create(directory: &Path, schema: &Schema, output: &Output) -> Result<Self, DataError> {
-        let at = || At::file(directory.to_string_lossy());
-        fs::create_dir_all(directory).map_err(|error| at().error(Fault::io("creating", error)))?;
-        let mut entries = fs::read_dir(directory).map_err(|error| at().error(Fault::io("listing", error)))?;
-        if entries.next().is_some() {
-            return Err(at().error(Fault::NotEmpty));
-        }
+        Self::create_at(&directory.into(), schema, output)
+    }
+
+    /// The same at any destination. A store gets the description at once, which shows whether it takes objects.
+    ///
+    /// # Errors
+    /// Those of [`Writer::create`], or the store refused.
+    pub fn create_at(to: &Destination, schema: &Schema, output: &Output) -> Result<Self, DataError> {
         if output.format != OutputFormat::Parquet {
-            crate::text_file::TextColumns::new(&schema.description).map_err(|fault| at().error(fault))?;
+            crate::text_file::TextColumns::new(&schema.description)
+                .map_err(|fault| to.at("").error(fault))?;
         }
-        let path = directory.join(FILE_NAME);
-        let written = fs::write(&path, schema.description.to_toml());
-        written.map_err(|error| At::file(path.to_string_lossy()).error(Fault::io("writing", error)))?;
-        Ok(Self {
-            directory: directory.to_owned(),
+        if to.has_files()? {
+            return Err(to.at("").error(Fault::NotEmpty));
+        }
+        let has_made_directory = !to.directory().exists();
+        fs::create_dir_all(to.directory()).map_err(|error| to.at("").error(Fault::io("creating", error)))?;
+        let mut writer = Self {
+            to: to.clone(),
             schema: schema.clone(),
             output: *output,
             files: 0,
             file: None,
-        })
+            names: Vec::new(),
+            bytes: 0,
+            has_made_directory,
+            is_finished: false,
+        };
+        writer.write_whole(FILE_NAME, &schema.description.to_toml())?;
+        Ok(writer)
+    }
+
+    fn write_whole(&mut self, name: &str, text: &str) -> Result<(), DataError> {
+        self.names.push(name.to_owned());
+        let written = fs::write(self.to.directory().join(name), text);
+        written.map_err(|error| self.to.at(name).error(Fault::io("writing", error)))?;
+        self.complete()
+    }
+
+    /// The last file is complete.
+    fn complete(&mut self) -> Result<(), DataError> {
+        self.bytes += self.to.complete(self.names.last().expect("a file was begun"))?;
+        Ok(())
     }
 
     /// Appends rows.
@@ -108,22 +139,28 @@ impl Writer {
             let rows = room.min(columns.rows() - from);
             writer.write(columns, from..from + rows)?;
             from += rows;
-            if rows == room { writer.finish()? } else { self.file = Some((writer, written + rows as u64)) }
+            if rows == room {
+                writer.finish()?;
+                self.complete()?;
+            } else {
+                self.file = Some((writer, written + rows as u64));
+            }
         }
         Ok(())
     }
 
-    /// Completes the data set.
+    /// Completes the data set, and returns the bytes of its files.
     ///
     /// # Errors
     /// A file cannot be written.
-    pub fn finish(mut self) -> Result<(), DataError> {
+    pub fn finish(mut self) -> Result<u64, DataError> {
         if let Some((writer, _)) = self.file.take() {
             writer.finish()?;
+            self.complete()?;
         }
-        let path = self.directory.join(SUCCESS);
-        let at = || At::file(path.to_string_lossy());
-        fs::write(&path, "").map_err(|error| at().error(Fault::io("writing", error)))
+        self.write_whole(SUCCESS, "")?;
+        self.is_finished = true;
+        Ok(self.bytes)
     }
 
     fn open(&mut self) -> Result<Box<dyn FileWriter>, DataError> {
@@ -137,13 +174,23 @@ impl Writer {
             OutputFormat::Gzip => (format!("{text}.gz"), Some(Packing::Gzip)),
             OutputFormat::Zstd => (format!("{text}.zst"), Some(Packing::Zstd)),
         };
-        let path = self.directory.join(name);
-        let at = At::file(path.to_string_lossy());
+        let at = self.to.at(&name);
+        let path = self.to.directory().join(&name);
+        self.names.push(name);
         let file = File::create(&path).map_err(|error| at.clone().error(Fault::io("creating", error)))?;
         let file = BufWriter::with_capacity(1 << 18, file);
         Ok(match packing {
             None => Box::new(ParquetWriter::new(file, &self.schema, self.output.group_rows, at)?),
             Some(packing) => Box::new(TextWriter::new(file, packing, at)?),
         })
+    }
+}
+
+impl Drop for Writer {
+    fn drop(&mut self) {
+        if !self.is_finished {
+            self.file = None;
+            self.to.remove(&self.names, self.has_made_directory);
+        }
     }
 }

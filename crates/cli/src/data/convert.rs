@@ -33,8 +33,9 @@ pub(crate) struct Arguments {
 pub(super) fn run(arguments: &Arguments) -> Result<()> {
     let Arguments { source, target, output } = arguments;
     output.begin()?;
+    let to = target.open()?;
     let (set, schema) = source.open_for_copy(output)?;
-    let mut writer = Writer::create(&target.to, &schema, &target.output())?;
+    let mut writer = Writer::create_at(&to, &schema, &target.output())?;
     let bar = rows_bar(output, "convert", set.rows());
     let started = Instant::now();
     thread::scope(|scope| {
@@ -70,7 +71,7 @@ pub(super) fn run(arguments: &Arguments) -> Result<()> {
         reading.join().expect("reading does not panic")?;
         written
     })?;
-    writer.finish()?;
+    let bytes = writer.finish()?;
     bar.finish_and_clear();
-    Written::report(set.rows(), target, started.elapsed().as_secs_f64(), output)
+    Written::report(set.rows(), bytes, target, started.elapsed().as_secs_f64(), output)
 }

@@ -4,7 +4,7 @@ use anyhow::Result;
 use clap::Args;
 use serde::Serialize;
 
-use libra_data::{Chunk, ColumnSummary, DataSet, Fault, Proposal};
+use libra_data::{Chunk, ColumnSummary, DataSet, Description, Fault, Proposal};
 use libra_launch::report::group;
 
 use super::{Source, bytes, count};
@@ -34,12 +34,25 @@ struct Inspection {
     columns: Vec<ColumnSummary>,
 }
 
+/// Columns of a set without description.
+#[derive(Serialize)]
+struct Undescribed {
+    columns: Vec<Typed>,
+    proposal: Option<Description>,
+}
+
+#[derive(Serialize)]
+struct Typed {
+    name: String,
+    r#type: String,
+}
+
 pub(super) fn run(arguments: &Arguments) -> Result<()> {
     let Arguments { source, output } = arguments;
     output.begin()?;
     let options = source.options()?;
     let set = match source.open(&options, output) {
-        Err(error) if lacks_description(&error) => return propose(source, output).and(Err(error)),
+        Err(error) if lacks_description(&error) => return propose(source, output),
         set => set?,
     };
     let inspection = Inspection::new(&set);
@@ -56,8 +69,9 @@ fn lacks_description(error: &anyhow::Error) -> bool {
 /// Shows the columns, and a description that fits them.
 fn propose(source: &Source, output: &Output) -> Result<()> {
     let Proposal { columns, description } = DataSet::propose(&source.place, &source.options()?)?;
-    output.print_table(&["column", "type"], &[], columns.into_iter().map(|(name, kind)| vec![name, kind]));
-    match description {
+    let rows = columns.iter().map(|(name, kind)| vec![name.clone(), kind.clone()]);
+    output.print_table(&["column", "type"], &[], rows);
+    match &description {
         Some(description) => {
             output.print(
                 "A dataset.toml beside the data could be as follows; look whether the roles are right.\n",
@@ -68,7 +82,9 @@ fn propose(source: &Source, output: &Output) -> Result<()> {
             output.print("No column has a name such as `label`, by which a dataset.toml could be proposed.")
         }
     }
-    Ok(())
+    output.print("Note: there is no dataset.toml beside the data. With one, or with --dataset FILE, the set can be read.");
+    let columns = columns.into_iter().map(|(name, r#type)| Typed { name, r#type }).collect();
+    output.write(&Undescribed { columns, proposal: description })
 }
 
 impl Inspection {

@@ -17,7 +17,7 @@ use crate::output::Output;
 #[derive(Args, Debug)]
 pub(crate) struct Arguments {
     /// Number of rows
-    #[arg(long, default_value_t = 100_000)]
+    #[arg(long, default_value_t = 100_000, value_parser = clap::value_parser!(u64).range(1..))]
     rows: u64,
     /// Everything follows from it
     #[arg(long, default_value_t = 1)]
@@ -40,10 +40,11 @@ pub(super) fn run(arguments: &Arguments) -> Result<()> {
         Some(files) => form.file_rows = arguments.rows.div_ceil(files).max(1),
         None => {}
     }
+    let to = target.open()?;
     let bar = rows_bar(output, "make", arguments.rows);
     let started = Instant::now();
     let recipe = Make { rows: arguments.rows, seed: arguments.seed, ..Make::default() };
-    recipe.write(&target.to, &form, &mut |done| bar.set_position(done))?;
+    let bytes = recipe.write_to(&to, &form, &mut |done| bar.set_position(done))?;
     bar.finish_and_clear();
-    Written::report(arguments.rows, target, started.elapsed().as_secs_f64(), output)
+    Written::report(arguments.rows, bytes, target, started.elapsed().as_secs_f64(), output)
 }

@@ -26,6 +26,8 @@ pub(crate) struct LeafType {
     pub(crate) text: String,
     pub(crate) physical: Physical,
     pub(crate) is_list: bool,
+    /// A column of nothing but nulls, to which writers give any type.
+    pub(crate) is_null: bool,
     max_def: i16,
     max_rep: i16,
     is_unsigned: bool,
@@ -72,9 +74,13 @@ pub(crate) fn leaf_types(metadata: &ParquetMetaData) -> Vec<LeafType> {
         };
         LeafType {
             name: parts[..depth].join("."),
-            text: format!("{list}{physical}{annotation}"),
+            text: match physical {
+                Physical::BYTE_ARRAY if !is_scaled => format!("{list}text"),
+                _ => format!("{list}{physical}{annotation}"),
+            },
             physical,
             is_list: max_rep > 0,
+            is_null: matches!(logical, Some(LogicalType::Unknown)),
             max_def,
             max_rep,
             is_unsigned,
@@ -104,6 +110,18 @@ impl LeafType {
             return Ok(());
         }
         Err(Fault::WrongType { found: self.text.clone(), expected })
+    }
+
+    /// True if a value of a role means the same in a column of another type: a whole number is an id by itself, a text is not, and
+    /// times of 96 bits have a unit of their own.
+    pub(crate) fn is_like(&self, other: &Self, role: Role) -> bool {
+        let is_equal = |physical| (self.physical == physical) == (other.physical == physical);
+        let is_same = match role {
+            Role::Category { .. } => is_equal(Physical::BYTE_ARRAY),
+            Role::Time => is_equal(Physical::INT96),
+            Role::Label | Role::Weight | Role::Number(_) => true,
+        };
+        is_same || self.is_null || other.is_null
     }
 
     /// True if all values are whole numbers.

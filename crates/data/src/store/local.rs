@@ -88,12 +88,12 @@ fn info(path: &str, metadata: &fs::Metadata) -> FileInfo {
     }
 }
 
-pub(super) fn read_beside(place: &Place, name: &str) -> Result<Option<Bytes>, DataError> {
+pub(super) fn read_beside(place: &Place, name: &str) -> Result<Option<(String, Bytes)>, DataError> {
     let path = Path::new(&place.path);
     let directory = if path.is_file() { path.parent().unwrap_or(path) } else { path };
     let path = directory.join(name);
     match fs::read(&path) {
-        Ok(bytes) => Ok(Some(bytes.into())),
+        Ok(bytes) => Ok(Some((path.to_string_lossy().into_owned(), bytes.into()))),
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
         Err(error) => Err(At::file(path.to_string_lossy()).error(Fault::io("reading", error))),
     }

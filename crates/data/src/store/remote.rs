@@ -65,7 +65,11 @@ impl Remote {
         Ok(Found::Files(listed.into_iter().map(|object| self.info(object)).collect()))
     }
 
-    pub(super) fn read_beside(&self, place: &Place, name: &str) -> Result<Option<Bytes>, DataError> {
+    pub(super) fn read_beside(
+        &self,
+        place: &Place,
+        name: &str,
+    ) -> Result<Option<(String, Bytes)>, DataError> {
         let directory = match crate::place::Format::of_listed(&place.path) {
             Some(_) if place.pattern.is_none() => {
                 place.path.rsplit_once('/').map_or("", |(parent, _)| parent)
@@ -75,7 +79,7 @@ impl Remote {
         let path = format!("{directory}/{name}");
         let path = path.trim_start_matches('/');
         match self.objects.read(path) {
-            Ok(bytes) => Ok(Some(bytes)),
+            Ok(bytes) => Ok(Some((place.name_of(path), bytes))),
             Err(Refusal::Missing | Refusal::Denied { .. }) => Ok(None),
             Err(fault) => Err(At::file(place.name_of(path)).error(fault.into())),
         }

@@ -115,7 +115,59 @@ fn a_file_that_differs_is_named() {
     columns[1] = flat(Cells::Text(vec!["a", "b"]), &[1, 0, 1]);
     parquet(&directory.path("set/b.parquet"), text, vec![columns]);
     let error = error_of(&directory.place("set"), &Options::default());
-    assert!(error.contains("b.parquet, column price: the column has the type BYTE_ARRAY"), "{error}");
+    let wrong = "b.parquet, column price: the column has the type text, expected a number, not a list";
+    assert!(error.ends_with(wrong), "{error}");
+}
+
+/// The same id would have two keys. Columns of nothing but nulls have any type.
+#[test]
+fn one_column_with_two_types_is_refused() {
+    let directory = Directory::new();
+    fs::create_dir(directory.path("set")).unwrap();
+    fs::write(directory.path("set/dataset.toml"), DESCRIPTION).unwrap();
+    let file = |name: &str, user: &str, cells| {
+        let schema = "message m { optional int32 label; optional double price; optional USER; }";
+        let mut columns = good();
+        columns[2] = cells;
+        let path = directory.path(&format!("set/{name}.parquet"));
+        parquet(&path, &schema.replace("USER", user), vec![columns]);
+    };
+    let numbers = || flat(Cells::Int64(vec![7, 8, 9]), &[1, 1, 1]);
+    file("b", "int64 user", numbers());
+    file("c", "int32 user", flat(Cells::Int32(vec![7, 8, 9]), &[1, 1, 1]));
+    file("a", "int32 user (UNKNOWN)", flat(Cells::Int32(vec![]), &[0, 0, 0]));
+    assert_eq!(open(&directory.place("set")).rows(), 9);
+    file("d", "binary user (STRING)", flat(Cells::Text(vec!["7", "8", "9"]), &[1, 1, 1]));
+    let error = error_of(&directory.place("set"), &Options::default());
+    let (first, other) = (directory.place("set/b.parquet"), directory.place("set/d.parquet"));
+    let types = format!("the column has the type text, but INT64 in {first}: give it one type in all files");
+    assert_eq!(error, format!("{other}, column user: {types}"));
+}
+
+/// The library that decodes has no feature for it, which only its footer shows in time.
+#[test]
+fn a_codec_that_is_not_read_is_named() {
+    use ::parquet::basic::{BrotliLevel, Compression};
+    use ::parquet::file::metadata::{ParquetMetaDataReader, ParquetMetaDataWriter};
+
+    let directory = Directory::new();
+    let place = directory.place("a.parquet");
+    parquet(place.as_ref(), SCHEMA, vec![good()]);
+    let mut metadata = ParquetMetaDataReader::new();
+    metadata.try_parse(&fs::File::open(&place).unwrap()).unwrap();
+    let metadata = metadata.finish().unwrap();
+    let mut groups = metadata.row_groups().to_vec();
+    let mut columns = groups[0].columns().to_vec();
+    let brotli = Compression::BROTLI(BrotliLevel::default());
+    columns[1] = columns[1].clone().into_builder().set_compression(brotli).build().unwrap();
+    groups[0] = groups[0].clone().into_builder().set_column_metadata(columns).build().unwrap();
+    let metadata = metadata.into_builder().set_row_groups(groups).build();
+    let mut bytes = fs::read(&place).unwrap();
+    ParquetMetaDataWriter::new(&mut bytes, &metadata).finish().unwrap();
+    fs::write(&place, bytes).unwrap();
+    let error = error_of(&place, &options(DESCRIPTION));
+    assert!(error.contains("a.parquet, row group 0, column price: the column is compressed by brotli"));
+    assert!(error.ends_with("write it with snappy, zstd, gzip or lz4, or uncompressed"), "{error}");
 }
 
 #[test]
@@ -249,12 +301,20 @@ fn places_without_data_are_named() {
     let pattern = directory.place("*.parquet");
     assert_eq!(error(&pattern), format!("{pattern}: no file matches the pattern"));
     fs::write(directory.path("README.txt"), "words").unwrap();
-    assert!(error(&directory.place("")).contains("holds no data files"));
+    fs::write(directory.path("data.gz"), "").unwrap();
+    let none = error(&directory.place(""));
+    assert!(none.contains("holds no data files") && none.ends_with("by a pattern, such as '*.gz'"), "{none}");
     fs::write(directory.path("a.parquet"), "").unwrap();
     fs::write(directory.path("b.txt"), "").unwrap();
     assert!(error(&directory.place("")).contains("holds both Parquet and text"));
     fs::write(directory.path("dataset.toml"), "label = 3").unwrap();
-    assert!(error(&directory.place("b.txt")).contains("dataset.toml: the description is not right"));
+    let bad = error(&directory.place("b.txt"));
+    let toml = directory.place("dataset.toml");
+    assert!(bad.starts_with(&format!("{toml}: the description is not right: line 1: ")), "{bad}");
+    assert_eq!(bad.lines().count(), 1, "{bad}");
+    fs::write(directory.path("dataset.toml"), "label = \"y\"").unwrap();
+    let other = error(&directory.place("b.txt"));
+    assert!(other.starts_with(&format!("{toml}: the description is not right: text is Criteo's")), "{other}");
 }
 
 /// A Parquet file without rows, or with a group of none, is no error by itself.

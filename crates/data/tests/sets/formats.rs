@@ -2,8 +2,8 @@
 
 use crate::support::{Directory, make, open, read, read_all, text};
 use libra_data::{
-    Columns, DataSet, Keys, Options, Output, OutputFormat, Schema, Selection, Shuffle, ShuffleSettings,
-    Split, Writer, shuffle_on_disk,
+    Columns, DataSet, Destination, Environment, Keys, Make, Options, Output, OutputFormat, Schema, Selection,
+    Shuffle, ShuffleSettings, Split, Writer, shuffle_on_disk,
 };
 
 const FORMATS: [OutputFormat; 4] =
@@ -194,8 +194,8 @@ fn a_shuffle_on_disk_keeps_every_row() {
     let shuffled = |name: &str, seed, memory| {
         let to = directory.path(name);
         let mut moved = 0;
-        shuffle_on_disk(&set, set.schema(), &to, &Output::default(), seed, memory, &mut |rows| moved = rows)
-            .unwrap();
+        let (form, at) = (Output::default(), to.as_path().into());
+        shuffle_on_disk(&set, set.schema(), &at, &form, seed, memory, &mut |rows| moved = rows).unwrap();
         assert_eq!(moved, 6000);
         assert!(!to.join("_parts").exists() && to.join("_SUCCESS").exists());
         read_all(&open(&text(&to)))
@@ -208,6 +208,70 @@ fn a_shuffle_on_disk_keeps_every_row() {
     for columns in [&first, &other, &whole] {
         assert_eq!(sorted(std::slice::from_ref(columns)), sorted(&[read_all(&set)]));
     }
+}
+
+/// More than 512 parts are not opened; the memory that the error names suffices.
+#[test]
+fn a_shuffle_needs_some_memory() {
+    let directory = Directory::new();
+    let place = directory.place("set");
+    make(place.as_ref(), 520, OutputFormat::Parquet, 520, 100);
+    let (set, to) = (open(&place), directory.path("to"));
+    let shuffle = |memory| {
+        let (form, at) = (Output::default(), to.as_path().into());
+        shuffle_on_disk(&set, set.schema(), &at, &form, 1, memory, &mut |_| {})
+    };
+    let error = shuffle(1 << 10).unwrap_err().to_string();
+    let expected = "--memory: too little to shuffle 520 rows in at most 512 parts: give at least 4KiB";
+    assert_eq!((error.as_str(), to.exists()), (expected, false));
+    shuffle(4 << 10).unwrap();
+    assert_eq!(open(&text(&to)).rows(), 520);
+}
+
+/// A writer that is not finished leaves nothing but a directory that was there before.
+#[test]
+fn a_set_that_is_not_finished_is_removed() {
+    let directory = Directory::new();
+    make(&directory.path("made"), 300, OutputFormat::Parquet, 300, 100);
+    let rows = read_all(&open(&directory.place("made")));
+    std::fs::create_dir(directory.path("there")).unwrap();
+    let output = Output { file_rows: 100, group_rows: 50, ..Output::default() };
+    for (name, is_left) in [("new", false), ("there", true)] {
+        let path = directory.path(name);
+        let mut writer = Writer::create(&path, &Schema::criteo(), &output).unwrap();
+        writer.write(&rows).unwrap();
+        assert!(path.join("part-00002.parquet").exists());
+        drop(writer);
+        assert_eq!(path.exists(), is_left);
+        make(&path, 10, OutputFormat::Parquet, 10, 10);
+    }
+    let error = Writer::create(&directory.path("new"), &Schema::criteo(), &output).unwrap_err().to_string();
+    assert!(error.ends_with("new: the directory is not empty: a data set is written into an empty one"));
+    assert_eq!(open(&directory.place("new")).rows(), 10);
+}
+
+#[test]
+fn a_destination_is_a_directory_or_a_store() {
+    let directory = Directory::new();
+    let none = Environment::from_iter([]);
+    let error = |to: &str| Destination::open(to, &none).unwrap_err().to_string();
+    let url = format!("file://{}", directory.place("set"));
+    let output = Output::default();
+    let to = Destination::open(&url, &none).unwrap();
+    let bytes = Make { rows: 50, ..Make::default() }.write_to(&to, &output, &mut |_| {}).unwrap();
+    assert_eq!(open(&url).rows(), 50);
+    let files = std::fs::read_dir(directory.path("set")).unwrap();
+    assert_eq!(bytes, files.map(|file| file.unwrap().metadata().unwrap().len()).sum::<u64>());
+    assert!(
+        error(&url).ends_with("/set: the directory is not empty: a data set is written into an empty one")
+    );
+    assert_eq!(
+        error("https://host/set"),
+        "https://host/set: a server of HTTP can only be read: give a directory, or a URL of s3, gs or az"
+    );
+    assert!(error("ftp://host/set").contains("the schemes are file, s3"));
+    let query = error("s3://ads/set?X-Amz-Signature=geheim");
+    assert!(query.contains("a query may hold a secret") && !query.contains("geheim"), "{query}");
 }
 
 #[test]

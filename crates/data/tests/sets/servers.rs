@@ -122,7 +122,7 @@ fn absent_credentials_are_named() {
     let server = Server::start(Box::new(|_, _| Reaction::Status(404, "")));
     let metadata = format!("http://{}", server.address);
     let error = error_of("s3://ads/set", &options(&server, &[("AWS_METADATA_ENDPOINT", &metadata)]));
-    assert!(error.starts_with("s3://ads/set: no credentials: set those of the store"), "{error}");
+    assert!(error.starts_with("s3://ads/set: no credentials: set AWS_ACCESS_KEY_ID"), "{error}");
 }
 
 #[test]
