@@ -107,6 +107,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<()> {
 
 fn gather(arguments: &Arguments, controller: Controller, watch: &mut ControllerWatch) -> Result<()> {
     let started = Instant::now();
+    arguments.job.durability.refuse_moment_alone(false)?;
     let address = controller.address();
     let security = arguments.security.of_controller(address, arguments.job.bars())?;
     let controller = controller

@@ -15,7 +15,7 @@ use libra_launch::arguments::positive_seconds;
 use libra_launch::interrupt;
 use libra_launch::job_directory::{JobCheckpoint, JobDirectory};
 use libra_launch::report::group;
-use libra_launch::resume::split_number;
+use libra_launch::resume::{pick, split_number};
 use libra_storage::archive::{Archive, Environment};
 use libra_storage::checkpoint::Checkpoints;
 use libra_storage::disk::Disk;
@@ -158,7 +158,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<()> {
         None
     } else {
         let directory = JobDirectory::open(Path::new(from))?;
-        let checkpoint = directory.pick_complete(number)?;
+        let checkpoint = pick(&directory, number)?;
         Some((directory, checkpoint))
     };
     let id = OsRng.try_next_u64().context("the machine has no random number for the exporter")?;

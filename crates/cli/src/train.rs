@@ -21,6 +21,7 @@ use libra_launch::commits::Committer;
 use libra_launch::event_log::{EventLog, FaultKind};
 use libra_launch::fault_schedule::{Moment, Target, TargetAt};
 use libra_launch::job::{Job, JobArguments};
+use libra_launch::state_directory::StateDirectory;
 use libra_launch::watching::{CommandArguments, ControllerWatch, WatchArguments};
 
 /// Kind of switch that aggregates the hot rows.
@@ -39,7 +40,8 @@ enum SwitchKind {
 pub(crate) struct Arguments {
     #[command(flatten)]
     job: JobArguments,
-    /// Directory of the servers' logs (--log) and checkpoints; without --checkpoint-every one every 300 s, and one at the end
+    /// Directory of the servers' logs (--log) and checkpoints; without --checkpoint-every one every 300 s, and one at the end. With `none`, or
+    /// without it, checkpoints of a job without log are at the URL of --checkpoints alone
     #[arg(long, alias = "state", value_name = "DIR")]
     state_dir: Option<PathBuf>,
     /// Memory for the rows of each server, as in 512MiB or 2GiB; those that were not used for long are in a file in the state directory
@@ -123,12 +125,11 @@ fn train(arguments: &Arguments, watch: &mut ControllerWatch) -> Result<()> {
     if switches == 0 && (standbys > 0 || !faults.is_empty()) {
         bail!("with --switch none there is no switch to kill, to relieve or to stand by for");
     }
-    let state_dir = arguments.state_dir.clone().or_else(|| arguments.job.durability.resumed_directory());
-    if state_dir.is_none() && arguments.job.durability.needs_disk() {
-        bail!(
-            "--log, --checkpoint-every, --restore-from and --checkpoints need --state-dir DIR, where servers keep logs and checkpoints"
-        );
-    }
+    let durability = &arguments.job.durability;
+    let is_limited = arguments.memory_limit.is_some();
+    // It lasts until all has been uploaded.
+    let state = StateDirectory::of_job(arguments.state_dir.as_deref(), is_limited, durability)?;
+    durability.refuse_moment_alone(state.is_some())?;
     arguments.job.refuse_elastic()?;
     arguments.job.begin()?;
     let controller = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
@@ -150,7 +151,7 @@ fn train(arguments: &Arguments, watch: &mut ControllerWatch) -> Result<()> {
     let committer = Committer::start(&arguments.job.durability, arguments.job.bars(), watch.events())?;
     let mut job = Job::prepare(&arguments.job, resume.as_ref(), switches, controller)?;
     committer.as_ref().map_or(Ok(()), |committer| committer.claim(&mut job.spec.durability))?;
-    if state_dir.is_some() {
+    if state.is_some() {
         job.spec.durability.checkpoint_every.get_or_insert(CHECKPOINT_EVERY);
     }
     let recorders = arguments.record.as_ref().map(|path| Recorders::create(path, &job)).transpose()?;
@@ -158,7 +159,7 @@ fn train(arguments: &Arguments, watch: &mut ControllerWatch) -> Result<()> {
         job: &job,
         options: LocalOptions {
             faults: rates,
-            state_dir,
+            state_dir: state.as_ref().map(|state| state.path().to_owned()),
             memory_limit: arguments.memory_limit,
             standbys,
             shards_per_server: arguments.shards_per_server,

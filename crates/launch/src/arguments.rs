@@ -323,7 +323,7 @@ pub struct DurabilityArguments {
     #[arg(long, value_name = "N", default_value_t = CHECKPOINT_RATE, value_parser = clap::value_parser!(u64).range(1..))]
     pub checkpoint_rate: u64,
     /// Begins with the rows of a checkpoint of another job, with any number of servers: DIR, DIR@NUMBER, or a URL as of --checkpoints.
-    /// Without a number it is the newest; at a URL it is read before, and the one before is taken if it is damaged
+    /// Without a number it is the newest; it is read before, and the one before is taken if it is damaged
     #[arg(long, alias = "load", value_name = "DIR|URL[@N]")]
     pub restore_from: Option<String>,
     /// Goes on where a run of this job was when it wrote its newest checkpoint, with the same model and data and any number of servers and workers: DIR,
@@ -359,13 +359,27 @@ impl From<CheckpointMoment> for CheckpointAt {
 }
 
 impl DurabilityArguments {
-    /// Returns true if servers need a place for it.
-    pub fn needs_disk(&self) -> bool {
-        self.log
-            || self.checkpoint_every.is_some()
-            || self.restore_from.is_some()
-            || self.resume.is_some()
-            || self.checkpoints.is_some()
+    /// Returns the options given for which servers need a place.
+    pub(crate) fn asked(&self) -> Vec<&'static str> {
+        let options = [
+            ("--log", self.log),
+            ("--checkpoint-every", self.checkpoint_every.is_some()),
+            ("--restore-from", self.restore_from.is_some()),
+            ("--resume", self.resume.is_some()),
+            ("--checkpoints", self.checkpoints.is_some()),
+        ];
+        options.into_iter().filter_map(|(option, is_given)| is_given.then_some(option)).collect()
+    }
+
+    /// Refuses a moment of checkpoints for a job that has none: without any of these options, and without a state directory.
+    ///
+    /// # Errors
+    /// It is one.
+    pub fn refuse_moment_alone(&self, has_state_dir: bool) -> Result<()> {
+        if self.checkpoint_at == CheckpointMoment::Chunks && !has_state_dir && self.asked().is_empty() {
+            bail!("--checkpoint-at chunks: the job has no checkpoints: give --checkpoint-every S, too");
+        }
+        Ok(())
     }
 
     /// Returns true if the job begins with a checkpoint at this URL, which has no slash at its end.

@@ -15,6 +15,7 @@ use libra_net::{NodeError, Notice};
 use thiserror::Error as ThisError;
 
 use crate::interrupt;
+use crate::state_directory;
 
 /// Done: a member's job is over, too.
 pub const DONE: u8 = 0;
@@ -102,6 +103,12 @@ fn code_of(error: &Error) -> u8 {
             || cause.downcast_ref::<HttpError>().is_some_and(HttpError::is_in_use)
     });
     if is_transient { AGAIN } else { FAILED }
+}
+
+/// Ends this process from any thread, without its temporary directories.
+pub(crate) fn at_once(code: u8) -> ! {
+    state_directory::remove_temporary();
+    std::process::exit(code.into())
 }
 
 /// Returns true if a worker stopped since it was asked to end.

@@ -48,7 +48,7 @@ fn interrupt() {
     INTERRUPTED.store(true, Ordering::SeqCst);
     match take(&ON_INTERRUPT) {
         Some(react) => react(),
-        None => std::process::exit(exit::INTERRUPTED.into()),
+        None => exit::at_once(exit::INTERRUPTED),
     }
 }
 
@@ -58,13 +58,13 @@ fn terminate() {
     let react = take(&ON_TERMINATE);
     if is_second {
         exit::report("libra", "terminated before it had left the cluster");
-        std::process::exit(exit::TERMINATED.into());
+        exit::at_once(exit::TERMINATED);
     }
     match react {
         Some(react) => react(),
         None => {
             exit::report("libra", "terminated");
-            std::process::exit(exit::AGAIN.into());
+            exit::at_once(exit::AGAIN);
         }
     }
 }

@@ -236,26 +236,37 @@ impl JobDirectory {
         }
     }
 
-    /// As [`pick_complete`](Self::pick_complete) without a number, but at a URL reads it before, and passes over those that are
-    /// damaged: `skip` gets their numbers and the damage.
+    /// As [`pick_complete`](Self::pick_complete) without a number, but reads it before, and passes over those that are damaged:
+    /// `skip` gets their numbers and the damage.
     pub fn pick_sound(&self, mut skip: impl FnMut(u64, String)) -> Result<JobCheckpoint> {
-        if !self.is_url() {
-            return self.pick_complete(None);
-        }
+        let mut has_damage = false;
         for checkpoint in self.list()? {
-            let problem = checkpoint.problems().into_iter().next();
-            match problem
-                .or_else(|| self.shards_of(&checkpoint).find_map(|shard| shard.damage(checkpoint.number)))
-            {
-                None => return Ok(checkpoint),
-                Some(damage) => skip(checkpoint.number, damage),
+            match self.damage(&checkpoint) {
+                Some(damage) => {
+                    skip(checkpoint.number, damage);
+                    has_damage = true;
+                }
+                None if checkpoint.is_complete() => return Ok(checkpoint),
+                // Its servers were killed while they wrote it.
+                None => {}
             }
         }
-        bail!("{} has no checkpoint that is sound", self.path.display())
+        if has_damage || self.is_url() {
+            bail!("{} has no checkpoint that is sound", self.path.display());
+        }
+        self.pick_complete(None)
     }
 
-    fn shards_of<'a>(&'a self, checkpoint: &'a JobCheckpoint) -> impl Iterator<Item = &'a Shard> {
-        checkpoint.parts.iter().filter_map(|part| Some(&self.shards[part.position?]))
+    /// Reads a checkpoint and returns the damage, in words. Parts that shards lack are damage at a URL alone: there it counts when it
+    /// has all of them.
+    pub fn damage(&self, checkpoint: &JobCheckpoint) -> Option<String> {
+        let is_damage = |part: &&Part| self.is_url() || !matches!(part.state, PartState::Missing);
+        let known = checkpoint.parts.iter().filter(is_damage).find_map(Part::problem);
+        if known.is_some() || !checkpoint.is_complete() {
+            return known;
+        }
+        let mut shards = checkpoint.parts.iter().filter_map(|part| Some(&self.shards[part.position?]));
+        shards.find_map(|shard| shard.damage(checkpoint.number))
     }
 
     /// As [`pick`](Self::pick), and refuses one that cannot be used.
@@ -386,12 +397,7 @@ impl JobCheckpoint {
 
     /// Returns the reasons for which it is not complete, in words: empty if it is.
     pub fn problems(&self) -> Vec<String> {
-        let problem = |part: &Part| match &part.state {
-            PartState::Whole(_) => None,
-            PartState::Missing => Some(format!("{} has none", part.shard)),
-            PartState::Damaged(fault) => Some(fault.clone()),
-        };
-        self.parts.iter().filter_map(problem).collect()
+        self.parts.iter().filter_map(Part::problem).collect()
     }
 
     /// When its newest part was finished; at a URL, when it began to count.
@@ -413,6 +419,15 @@ impl Part {
         match &self.state {
             PartState::Whole(manifests) => manifests.last(),
             PartState::Missing | PartState::Damaged(_) => None,
+        }
+    }
+
+    /// Returns the reason for which it cannot be used, in words.
+    fn problem(&self) -> Option<String> {
+        match &self.state {
+            PartState::Whole(_) => None,
+            PartState::Missing => Some(format!("{} has none", self.shard)),
+            PartState::Damaged(fault) => Some(fault.clone()),
         }
     }
 }

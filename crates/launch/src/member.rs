@@ -1,15 +1,14 @@
 //! `libra server`, `libra switch` and `libra worker`: one member of a cluster each.
 
 use core::num::NonZero;
-use core::num::ParseIntError;
 use core::str::FromStr;
 use core::time::Duration;
 use std::net::{IpAddr, SocketAddr};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::thread;
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Error, Result, bail};
 use clap::Args;
 use libra_doctor::Needs;
 use libra_models::Workload;
@@ -23,7 +22,7 @@ use rustix::thread::{CpuSet, sched_setaffinity};
 
 use crate::arguments::{FaultArguments, parse_bytes};
 use crate::examination;
-use crate::exit::{self, ExitArguments};
+use crate::exit::{self, ExitArguments, Unreachable};
 use crate::interrupt;
 use crate::notices::{path_changed, restoring, turned_away};
 use crate::p4::P4Switch;
@@ -33,6 +32,7 @@ use crate::privileges;
 use crate::progress::{Bars, EpochPlan};
 use crate::report::{quality_line, rows_on_disk};
 use crate::security::SecurityArguments;
+use crate::state_directory::{self, TemporaryDirectory};
 use crate::task::Task;
 use crate::training::{Step, work};
 use crate::watching::{
@@ -104,7 +104,7 @@ impl MemberArguments {
     fn options(&self, bars: Bars, watch: &MemberWatch) -> Result<NodeOptions> {
         let options = self.security.of_member(&self.controller, self.patience, bars)?;
         let advertise = self.advertise.as_ref().map(|advertised| advertised.address(self.patience));
-        let advertise = advertise.transpose().context("--advertise")?;
+        let advertise = advertise.transpose()?;
         let (inspector, supervisor) = (watch.inspector(), Supervisor::from_environment());
         Ok(NodeOptions { advertise, supervisor, inspector, ..options })
     }
@@ -122,7 +122,7 @@ impl MemberArguments {
                         "asked to end, and not done within --grace {grace}: the others go on from what they have"
                     ),
                 );
-                std::process::exit(exit::AGAIN.into());
+                exit::at_once(exit::AGAIN);
             });
         });
         let drain = drain.clone();
@@ -141,13 +141,19 @@ impl MemberArguments {
 }
 
 /// Seconds, or `forever`.
-fn parse_patience(text: &str) -> Result<Duration, ParseIntError> {
-    if text == "forever" { Ok(Duration::MAX) } else { text.parse().map(Duration::from_secs) }
+fn parse_patience(text: &str) -> Result<Duration, String> {
+    if text == "forever" {
+        return Ok(Duration::MAX);
+    }
+    let seconds = text.parse::<u64>().map_err(|_| "expected seconds, a whole number as in 30, or forever")?;
+    Ok(Duration::from_secs(seconds))
 }
 
 /// A place at which others find a member.
 #[derive(Debug, Clone)]
 struct Advertised {
+    /// As it was typed.
+    text: String,
     endpoint: Endpoint,
     has_port: bool,
 }
@@ -162,20 +168,32 @@ impl FromStr for Advertised {
         let without_port = match bare.parse() {
             Ok(ip) => Ok(with_a_port(ip)),
             Err(_) if !text.contains(':') => format!("{text}:1").parse(),
-            Err(_) => return Ok(Self { endpoint: text.parse()?, has_port: true }),
+            Err(_) => return Ok(Self { text: text.to_owned(), endpoint: text.parse()?, has_port: true }),
         };
-        Ok(Self { endpoint: without_port?, has_port: false })
+        Ok(Self { text: text.to_owned(), endpoint: without_port?, has_port: false })
     }
 }
 
 impl Advertised {
     /// Returns its address, with port 0 if none was given.
     fn address(&self, patience: Duration) -> Result<SocketAddr> {
-        let addresses = self.endpoint.resolve_within(patience)?;
+        let addresses = self.endpoint.resolve_within(patience).map_err(|error| self.unknown(error))?;
         // As members take any port of IPv4 when there is a choice.
         let ipv4 = addresses.iter().find(|address| address.is_ipv4());
         let address = *ipv4.or_else(|| addresses.first()).expect("a place that was found has an address");
         Ok(SocketAddr::new(address.ip(), if self.has_port { address.port() } else { 0 }))
+    }
+
+    /// The error in words of this option: that of an endpoint names the controller.
+    fn unknown(&self, error: NodeError) -> Error {
+        match error {
+            NodeError::Unknown { tried, source, .. } => {
+                let (text, seconds) = (&self.text, tried.as_secs_f64());
+                let reason = format!("--advertise {text}: no such host (tried for {seconds:.1} s): {source}");
+                Unreachable(reason).into()
+            }
+            other => Error::new(other).context("--advertise"),
+        }
     }
 }
 
@@ -215,7 +233,8 @@ pub struct ServerArguments {
     #[arg(long, value_name = "IP:PORT")]
     listen: Option<SocketAddr>,
     /// Directory for the log and the checkpoints that the job asks for. A server that was killed goes on when it is
-    /// started again with the same directory
+    /// started again with the same directory. With `none`, or without it, checkpoints of a job without log are at the URL of its
+    /// --checkpoints alone, and the job ends with its server
     #[arg(long, alias = "state", value_name = "DIR")]
     state_dir: Option<PathBuf>,
     /// Memory for the rows of this server, as in 512MiB or 2GiB; those that were not used for long are in a file in the state directory, and come
@@ -260,26 +279,39 @@ pub struct WorkerArguments {
 
 /// Runs a server until its job ends.
 pub fn run_server(arguments: &ServerArguments) -> Result<()> {
-    let needs = examination::needs(arguments.state_dir.as_deref(), arguments.memory_limit);
-    arguments.member.run(Kind::Server, &needs, |bars, watch| serve(arguments, bars, watch))
+    let state = state_directory::given(arguments.state_dir.as_deref(), arguments.memory_limit.is_some())?;
+    let needs = examination::needs(state, arguments.memory_limit);
+    arguments.member.run(Kind::Server, &needs, |bars, watch| serve(arguments, state, bars, watch))
 }
 
-fn serve(arguments: &ServerArguments, bars: Bars, watch: &MemberWatch) -> Result<()> {
+fn serve(arguments: &ServerArguments, state: Option<&Path>, bars: Bars, watch: &MemberWatch) -> Result<()> {
     let options = arguments.member.options(bars, watch)?;
     let drain = options.drain.clone();
-    let node = match &arguments.state_dir {
+    // Nothing is there unless the job has checkpoints at a URL.
+    let temporary = TemporaryDirectory::new()?;
+    let node = match state {
         Some(state) => {
             let limit = arguments.memory_limit;
             let tell = move |progress: &Restoring| bars.line(&format!("server: {}", restoring(progress)));
-            ServerNode::bind_with_data(options, arguments.listen, state.clone(), limit, tell)?
+            ServerNode::bind_with_data(options, arguments.listen, state.to_owned(), limit, tell)?
         }
-        None => ServerNode::bind(options, arguments.listen)?,
+        None => {
+            let node = ServerNode::bind(options, arguments.listen)?;
+            node.with_temporary_data(temporary.path().to_owned())
+        }
     };
     let cores = thread::available_parallelism().map_or(1, NonZero::get);
     let usual = u16::try_from(cores).unwrap_or(u16::MAX).min(PROCESS_SHARDS_MAX);
     let node = node.with_shards(arguments.shards_per_server.unwrap_or(usual));
     if let Some(lacks) = node.lacks() {
         bars.line(&format!("server: {lacks}"));
+    }
+    if let (Some(given), found @ 1..) = (arguments.shards_per_server, node.goes_on_from().count())
+        && usize::from(given) != found
+    {
+        bars.line(&format!(
+            "server: note: --shards-per-server {given} is ignored: it goes on with all shards of its state directory, {found}"
+        ));
     }
     for found in node.goes_on_from() {
         bars.line(&format!("server: {found}"));

@@ -22,7 +22,7 @@ pub fn exit_with_parent(mut take: impl FnMut(&str) + Send + 'static) -> Result<(
         for line in stdin().lock().lines().map_while(Result::ok) {
             take(&line);
         }
-        std::process::exit(exit::INTERRUPTED.into());
+        exit::at_once(exit::INTERRUPTED);
     };
     thread::Builder::new().name("parent-guard".to_owned()).spawn(read)?;
     Ok(())

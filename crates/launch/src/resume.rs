@@ -5,7 +5,9 @@ use std::path::Path;
 use anyhow::{Context, Result, anyhow, bail};
 use libra_models::TrainConfig;
 use libra_proto::{AddedPhases, Load, Position, Work, WorkDone};
+use libra_storage::without_secrets;
 
+use crate::differences::{self, Rows};
 use crate::follow::File;
 use crate::job_directory::{JobCheckpoint, JobDirectory};
 use crate::report::group;
@@ -27,7 +29,8 @@ pub struct Resume {
 }
 
 impl Resume {
-    /// Finds the checkpoint that is meant by `DIR` or `DIR@NUMBER`: without a number the newest one that all shards have.
+    /// Finds the checkpoint that is meant by `DIR` or `DIR@NUMBER`: without a number the newest one that all shards have and that is not
+    /// damaged.
     ///
     /// # Errors
     /// There is none, it is not complete, or it has no position.
@@ -36,7 +39,7 @@ impl Resume {
             let (directory, wanted) = split_number(place);
             Self::find_in(&JobDirectory::open(Path::new(directory))?, wanted)
         };
-        find().with_context(|| format!("--resume {place}"))
+        find().with_context(|| format!("--resume {}", without_secrets(place)))
     }
 
     /// Finds the newest checkpoint at a URL; nothing if none was committed there yet.
@@ -48,7 +51,7 @@ impl Resume {
             Some(job) => Self::find_in(&job, None).map(Some),
             None => Ok(None),
         };
-        find().with_context(|| format!("--resume auto, {url}"))
+        find().with_context(|| format!("--resume auto, {}", without_secrets(url)))
     }
 
     fn find_in(job: &JobDirectory, wanted: Option<u64>) -> Result<Self> {
@@ -80,13 +83,16 @@ impl Resume {
             let (was, say) = if was.follow { ("followed", "give") } else { ("did not follow", "leave out") };
             bail!("it is of a job that {was} its data: {say} --follow");
         }
+        if was.model != is.model {
+            let differences = differences::of_models(&was.model, &is.model).join("; ");
+            bail!(
+                "it is of another model: {differences}. To begin another job with these rows use --restore-from"
+            );
+        }
         if let Some(difference) = before.difference_of_data(now) {
             bail!(
                 "it is of a job with other data: {difference}. To begin with its rows alone: --restore-from"
             );
-        }
-        if was.model != is.model {
-            bail!("it is of another model: {:?}, this job has {:?}", was.model, is.model);
         }
         if was.seed != is.seed {
             bail!(
@@ -103,8 +109,8 @@ impl Resume {
         note("the batch", was.batch.to_string(), is.batch.to_string());
         note("the mode", was.mode.to_string(), is.mode.to_string());
         note("the number of epochs", was.epochs.to_string(), is.epochs.to_string());
-        note("the rule of embeddings", format!("{:?}", was.embeddings), format!("{:?}", is.embeddings));
-        note("the rule of layers", format!("{:?}", was.layers), format!("{:?}", is.layers));
+        notes.extend(differences::of_rules(Rows::Embeddings, &was.embeddings, &is.embeddings));
+        notes.extend(differences::of_rules(Rows::Layers, &was.layers, &is.layers));
         Ok(notes)
     }
 
@@ -122,9 +128,9 @@ impl Resume {
     pub fn check_of_program(&self) -> Result<()> {
         match Task::from_text(&self.task) {
             Ok(task) => bail!(
-                "--resume: checkpoint {} is of {:?} on {}: leave out --tables workers",
+                "--resume: checkpoint {} is of {} on {}: leave out --tables workers",
                 self.load.number,
-                task.config.model,
+                differences::name_of_model(&task.config.model),
                 task.data
             ),
             Err(_) => Ok(()),
@@ -227,14 +233,19 @@ pub fn find_rows(place: &str) -> Result<(Load, u64)> {
     load_of(&job, &pick(&job, wanted)?, None)
 }
 
-/// The checkpoint with this number; without one the newest complete one, which is read before at a URL.
-fn pick(job: &JobDirectory, wanted: Option<u64>) -> Result<JobCheckpoint> {
+/// Finds the checkpoint with this number; without one the newest complete one that is not damaged, which is read before.
+///
+/// # Errors
+/// There is none, or it is not complete.
+pub fn pick(job: &JobDirectory, wanted: Option<u64>) -> Result<JobCheckpoint> {
     match wanted {
         Some(_) => job.pick_complete(wanted),
-        None => job.pick_sound(|number, damage| {
-            eprintln!("libra: checkpoint {number} of {} is passed over: {damage}", job.path.display());
-        }),
+        None => job.pick_sound(|number, damage| pass_over(job, number, &damage)),
     }
+}
+
+fn pass_over(job: &JobDirectory, number: u64, damage: &str) {
+    eprintln!("libra: checkpoint {number} of {} is passed over: {damage}", job.path.display());
 }
 
 /// A checkpoint as servers are told of it, and its seed.
@@ -246,14 +257,22 @@ fn load_of(job: &JobDirectory, checkpoint: &JobCheckpoint, resumes_with: Option<
     Ok((Load { directory, number: checkpoint.number, resumes_with }, seed))
 }
 
-/// The newest checkpoint that all shards have with the same position.
+/// The newest checkpoint that all shards have with the same position, and that is not damaged.
 fn newest(job: &JobDirectory, list: Vec<JobCheckpoint>) -> Result<(JobCheckpoint, Position)> {
-    let mut reason = None;
-    for checkpoint in list.into_iter().filter(JobCheckpoint::is_complete) {
-        match position(&checkpoint) {
-            Ok(position) => return Ok((checkpoint, position)),
-            Err(error) => reason = reason.or(Some(error)),
+    let (mut reason, mut has_damage) = (None, false);
+    for checkpoint in list {
+        let position = if checkpoint.is_complete() { Some(position(&checkpoint)) } else { None };
+        if let Some(Err(error)) = position {
+            reason = reason.or(Some(error));
+        } else if let Some(damage) = job.damage(&checkpoint) {
+            pass_over(job, checkpoint.number, &damage);
+            has_damage = true;
+        } else if let Some(Ok(position)) = position {
+            return Ok((checkpoint, position));
         }
+    }
+    if has_damage && reason.is_none() {
+        bail!("{} has no checkpoint that is sound", job.path.display());
     }
     match reason {
         Some(reason) => Err(reason),

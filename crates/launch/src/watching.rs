@@ -256,7 +256,7 @@ fn fail_at_once(events: Option<&EventSender>, reason: &str, code: u8) -> ! {
     if let Some(events) = events {
         events.send_last(Event::JobFailed { reason: reason.to_owned() });
     }
-    std::process::exit(code.into())
+    exit::at_once(code)
 }
 
 /// Reports an event of a server or switch, if events are written.

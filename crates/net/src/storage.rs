@@ -1,7 +1,10 @@
 //! The disk of a server: its log, its checkpoints and their uploads, each on a thread, so that neither the role nor one another waits.
 
 use core::ops::ControlFlow;
+use std::fs::DirBuilder;
+use std::io::ErrorKind;
 use std::net::SocketAddr;
+use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -22,6 +25,8 @@ const NICENESS: i32 = 10;
 /// Carries out the requests of a server to its disk.
 pub(crate) struct Storage {
     data: Option<PathBuf>,
+    /// The data directory is made when it is needed, and for no other user.
+    is_own: bool,
     /// The data directory may have shards of a run of the job that this one resumes.
     resumes: bool,
     /// Address of the shard, for the others.
@@ -41,8 +46,13 @@ impl Storage {
         address: SocketAddr,
         events: UnboundedSender<ServerCommand>,
     ) -> Self {
-        let uploads = Uploads::default();
-        Self { data, resumes, address, events, log: None, checkpoints: None, uploads, threads: Vec::new() }
+        let (is_own, uploads, threads) = (false, Uploads::default(), Vec::new());
+        Self { data, is_own, resumes, address, events, log: None, checkpoints: None, uploads, threads }
+    }
+
+    /// The same, with a data directory that is not there yet, among those of others.
+    pub(crate) fn of_own_directory(self) -> Self {
+        Self { is_own: true, ..self }
     }
 
     /// Goes on with the shard that was found on a disk.
@@ -123,6 +133,13 @@ impl Storage {
         let directory = shard_directory(data, shard);
         debug!(directory = %directory.display(), with_log, "a place for a shard is made");
         let named = |error: &dyn std::fmt::Display| format!("{}: {error}", directory.display());
+        if self.is_own {
+            match DirBuilder::new().mode(0o700).create(data) {
+                // Another shard of the process was first.
+                Err(error) if error.kind() == ErrorKind::AlreadyExists => {}
+                made => made.map_err(|error| named(&error))?,
+            }
+        }
         let disk = RealDisk::open(&directory).map_err(|error| named(&error))?;
         let (log, checkpoints) = create(disk.clone(), job, shard, with_log, resumes && self.resumes)
             .map_err(|error| named(&error))?;

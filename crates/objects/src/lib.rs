@@ -29,5 +29,5 @@ mod upload;
 pub use environment::Environment;
 pub use fault::Fault;
 pub use objects::{Counts, Created, Object, Objects, Replaced, Version, normal};
-pub use place::{BadPlace, Kind, Place};
+pub use place::{BadPlace, Kind, Place, without_secrets};
 pub use upload::Upload;

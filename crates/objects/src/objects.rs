@@ -19,7 +19,7 @@ use tokio::runtime::{Builder, Runtime};
 use tokio::time::{sleep, timeout};
 
 use crate::environment::Environment;
-use crate::fault::{Fault, is_transient, is_unknown};
+use crate::fault::{Fault, FaultContext, is_transient, is_unknown};
 use crate::place::Kind;
 use crate::store::{REQUEST_TIMEOUT, client};
 
@@ -93,7 +93,7 @@ pub struct Objects {
     pub(crate) in_parts: Option<Arc<dyn MultipartStore>>,
     pub(crate) runtime: Arc<Runtime>,
     pub(crate) are_files: bool,
-    pub(crate) region: String,
+    pub(crate) context: FaultContext,
     retries: u32,
     requests_sent: AtomicU64,
     retries_sent: AtomicU64,
@@ -111,12 +111,13 @@ impl Objects {
     /// # Errors
     /// The settings in the environment do not go together, or the machine has no loop for it.
     pub fn open(kind: &Kind, environment: &Environment, retries: Option<u32>) -> Result<Self, Fault> {
-        let region = environment.region();
-        let built = client(kind, environment).map_err(|error| Fault::of(&error, 0, &region))?;
+        let context = FaultContext { kind: kind.clone(), region: environment.region() };
+        environment.check_endpoints(kind)?;
+        let built = client(kind, environment).map_err(|error| Fault::of(&error, 0, &context))?;
         // A disk that refuses does so again.
         let are_files = *kind == Kind::Local;
         let retries = retries.unwrap_or(if are_files { 0 } else { RETRIES });
-        Ok(Self { region, are_files, retries, ..Self::over(built.0, built.1)? })
+        Ok(Self { context, are_files, retries, ..Self::over(built.0, built.1)? })
     }
 
     /// Returns the same objects with counts of their own.
@@ -127,7 +128,7 @@ impl Objects {
             in_parts: self.in_parts.clone(),
             runtime: Arc::clone(&self.runtime),
             are_files: self.are_files,
-            region: self.region.clone(),
+            context: self.context.clone(),
             retries: self.retries,
             requests_sent: AtomicU64::new(0),
             retries_sent: AtomicU64::new(0),
@@ -145,8 +146,9 @@ impl Objects {
         let runtime = Builder::new_current_thread().enable_all().build();
         let runtime = Arc::new(runtime.map_err(|source| Fault::Io { doing: "starting a loop", source })?);
         let (requests_sent, retries_sent) = (AtomicU64::new(0), AtomicU64::new(0));
-        let (region, are_files, retries) = (String::new(), false, 0);
-        Ok(Self { store, in_parts, runtime, are_files, region, retries, requests_sent, retries_sent })
+        let context = FaultContext { kind: Kind::Local, region: String::new() };
+        let (are_files, retries) = (false, 0);
+        Ok(Self { store, in_parts, runtime, are_files, context, retries, requests_sent, retries_sent })
     }
 
     /// Counts of the requests sent so far.
@@ -243,7 +245,7 @@ impl Objects {
                 Err(Fault::Missing) => self.put(path, bytes).map(|()| Created::Unconditional),
                 Err(fault) => Err(fault),
             },
-            Err((error, retries)) => Err(Fault::of(&error, retries, &self.region)),
+            Err((error, retries)) => Err(Fault::of(&error, retries, &self.context)),
         }
     }
 
@@ -294,7 +296,7 @@ impl Objects {
                 let result = self.request(|| put(PutOptions::default()))?;
                 done(result, false)
             }
-            Err((error, retries)) => Err(Fault::of(&error, retries, &self.region)),
+            Err((error, retries)) => Err(Fault::of(&error, retries, &self.context)),
         }
     }
 
@@ -348,7 +350,7 @@ impl Objects {
     where
         F: Future<Output = Result<T, Error>>,
     {
-        self.attempt(attempt).map_err(|(error, retries)| Fault::of(&error, retries, &self.region))
+        self.attempt(attempt).map_err(|(error, retries)| Fault::of(&error, retries, &self.context))
     }
 
     /// Sends a request until it is answered, or the retries are used up.

@@ -29,6 +29,18 @@ pub enum Kind {
     Http(String),
 }
 
+impl Kind {
+    /// First part of the names of variables with its settings.
+    pub(crate) fn prefix(&self) -> Option<&'static str> {
+        match self {
+            Self::S3(_) => Some("AWS_"),
+            Self::Google(_) => Some("GOOGLE_"),
+            Self::Azure(_) => Some("AZURE_"),
+            Self::Local | Self::Http(_) => None,
+        }
+    }
+}
+
 /// A text that is no place.
 #[derive(Debug, Error)]
 #[error("{place}: {reason}")]
@@ -55,7 +67,7 @@ impl Place {
             return Ok(Self::local(path.to_str().ok_or_else(|| bad("the path is no text"))?));
         }
         let (host, path) = rest.split_once('/').unwrap_or((rest, ""));
-        if host.contains('@') {
+        if end_of_user(rest).is_some() {
             return Err(bad("credentials belong into the environment, not into a URL"));
         }
         if host.is_empty() {
@@ -93,13 +105,25 @@ impl Place {
     }
 }
 
-/// A URL without user, password and query.
-fn without_secrets(text: &str) -> String {
-    let text = text.split(['?', '#']).next().unwrap_or_default();
-    match (text.find("://"), text.find('@')) {
-        (Some(scheme), Some(at)) if at > scheme => format!("{}://{}", &text[..scheme], &text[at + 1..]),
-        _ => text.to_owned(),
-    }
+/// A URL without user, password and query, for messages; a path as it is.
+pub fn without_secrets(text: &str) -> String {
+    let Some((scheme, rest)) = text.split_once("://") else { return text.to_owned() };
+    let rest = rest.split(['?', '#']).next().unwrap_or_default();
+    format!("{scheme}://{}", &rest[end_of_user(rest).unwrap_or(0)..])
+}
+
+/// End of the user and password with which a URL goes on after its scheme, if it has them.
+fn end_of_user(rest: &str) -> Option<usize> {
+    let (host, _) = rest.split_once('/').unwrap_or((rest, ""));
+    let is_port = |text: &str| text.parse::<u16>().is_ok();
+    let at = match host.rfind('@') {
+        // A password may have a slash.
+        None if !host.starts_with('[') && host.split_once(':').is_some_and(|(_, port)| !is_port(port)) => {
+            rest.find('@')
+        }
+        at => at,
+    };
+    at.map(|at| at + 1)
 }
 
 #[cfg(test)]
@@ -120,11 +144,19 @@ mod tests {
 
     #[test]
     fn secrets_in_urls_are_refused_and_not_repeated() {
-        for text in
-            ["https://user:pass@host/a?token=geheim", "http://host/a?token=geheim", "s3://k:geheim@b/a"]
-        {
+        for text in [
+            "https://user:pass@host/a?token=geheim",
+            "http://host/a?token=geheim",
+            "s3://k:geheim@b/a",
+            "s3://k:geheim@geheim@b/a",
+            "s3://k:geheim/geheim@b/a",
+        ] {
             let error = Place::parse(text).unwrap_err().to_string();
             assert!(!error.contains("geheim") && !error.contains("pass@"), "{error}");
+        }
+        assert_eq!(without_secrets("s3://k:geheim@b/a@7"), "s3://b/a@7");
+        for text in ["s3://b/a@7", "http://[::1]:80/a", "run#1@7", "/a?b"] {
+            assert_eq!(without_secrets(text), text);
         }
         assert!(Place::parse("ftp://host/a").unwrap_err().to_string().contains("schemes"));
     }

@@ -29,8 +29,8 @@ pub(crate) fn client(kind: &Kind, environment: &Environment) -> Result<Client, E
     let client = ClientOptions::new().with_connect_timeout(CONNECT_TIMEOUT).with_timeout(REQUEST_TIMEOUT);
     /// Applies the variables that the store knows; others with its prefix are of other programs.
     macro_rules! configured {
-        ($builder:expr, $prefixes:expr) => {
-            environment.settings($prefixes).fold($builder, |builder, (name, value)| match name.parse() {
+        ($builder:expr) => {
+            environment.settings(kind).fold($builder, |builder, (name, value)| match name.parse() {
                 Ok(name) => builder.with_config(name, value),
                 Err(_) => builder,
             })
@@ -40,15 +40,15 @@ pub(crate) fn client(kind: &Kind, environment: &Environment) -> Result<Client, E
         Kind::Local => (Arc::new(LocalFileSystem::new().with_fsync(true)), None),
         Kind::S3(bucket) => {
             let builder = AmazonS3Builder::new().with_client_options(client).with_retry(retry);
-            in_parts(configured!(builder, &["AWS_"]).with_bucket_name(bucket).build()?)
+            in_parts(configured!(builder).with_bucket_name(bucket).build()?)
         }
         Kind::Google(bucket) => {
             let builder = GoogleCloudStorageBuilder::new().with_client_options(client).with_retry(retry);
-            in_parts(configured!(builder, &["GOOGLE_"]).with_bucket_name(bucket).build()?)
+            in_parts(configured!(builder).with_bucket_name(bucket).build()?)
         }
         Kind::Azure(container) => {
             let builder = MicrosoftAzureBuilder::new().with_client_options(client).with_retry(retry);
-            in_parts(configured!(builder, &["AZURE_"]).with_container_name(container).build()?)
+            in_parts(configured!(builder).with_container_name(container).build()?)
         }
         Kind::Http(url) => {
             let client = client.with_allow_http(true);

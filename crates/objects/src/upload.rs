@@ -80,11 +80,11 @@ impl Objects {
                 };
                 let all = try_join_all(parts.iter().enumerate().map(put));
                 let ids = self.runtime.block_on(all);
-                sent.extend(ids.map_err(|(error, retries)| Fault::of(&error, retries, &self.region))?);
+                sent.extend(ids.map_err(|(error, retries)| Fault::of(&error, retries, &self.context))?);
             }
             State::File(file) => {
                 let all = try_join_all(parts.iter().map(|part| file.put_part(part.clone().into())));
-                self.runtime.block_on(all).map_err(|error| Fault::of(&error, 0, &self.region))?;
+                self.runtime.block_on(all).map_err(|error| Fault::of(&error, 0, &self.context))?;
             }
         }
         Ok(())
@@ -102,7 +102,7 @@ impl Objects {
             }
             State::File(file) => {
                 let done = self.runtime.block_on(file.complete());
-                done.map(drop).map_err(|error| Fault::of(&error, 0, &self.region))
+                done.map(drop).map_err(|error| Fault::of(&error, 0, &self.context))
             }
         }
     }
@@ -119,7 +119,7 @@ impl Objects {
                 let text = error.to_string();
                 let is_gone = matches!(error, Error::NotFound { .. })
                     || ["NoSuchUpload", "not found"].iter().any(|known| text.contains(known));
-                if is_gone { Ok(()) } else { Err(Fault::of(&error, retries, &self.region)) }
+                if is_gone { Ok(()) } else { Err(Fault::of(&error, retries, &self.context)) }
             }
             Ok(()) => Ok(()),
         }

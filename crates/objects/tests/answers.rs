@@ -6,7 +6,7 @@ use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::thread;
 
-use libra_objects::{Created, Environment, Kind, Objects};
+use libra_objects::{Created, Environment, Fault, Kind, Objects};
 
 /// Objects of a server that gives each request the answer that this chooses, by its method and headers.
 fn objects(answer: fn(&str) -> (&'static str, &'static str)) -> Objects {
@@ -91,4 +91,55 @@ fn a_server_without_conditional_put_takes_plain_ones() {
     assert_eq!(objects.create("run/owner.json", "1".into()).unwrap(), Created::Unconditional);
     let counts = objects.counts();
     assert_eq!((counts.requests, counts.retries), (3, 0), "one that is refused, a look, and a put");
+}
+
+/// A client of a store with these variables alone.
+fn open(kind: Kind, variables: &[(&str, &str)]) -> Result<Objects, Fault> {
+    let variables = variables.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned()));
+    Objects::open(&kind, &variables.collect(), None)
+}
+
+#[test]
+fn an_endpoint_that_is_no_url_is_refused() {
+    let s3 = || Kind::S3("models".to_owned());
+    for (variable, value, shown) in [
+        ("AWS_ENDPOINT", "127.0.0.1:9000", "127.0.0.1:9000"),
+        ("AWS_ENDPOINT_URL", "localhost:9000", "localhost:9000"),
+        ("AWS_ENDPOINT_URL_S3", "http://", "http://"),
+        ("AWS_ENDPOINT", "ftp://u:geheim@host", "ftp://host"),
+    ] {
+        let refused = open(s3(), &[(variable, value)]).unwrap_err().to_string();
+        assert_eq!(refused, format!("{variable} = {shown:?}: expected a URL as http://HOST:PORT"));
+        // Those of another kind are not looked at.
+        assert!(open(Kind::Google("models".to_owned()), &[(variable, value)]).is_ok());
+    }
+    for value in ["http://127.0.0.1:9000", "https://host", ""] {
+        assert!(open(s3(), &[("AWS_ENDPOINT", value)]).is_ok(), "{value}");
+    }
+    assert!(open(s3(), &[("AWS_ENDPOINT", "http://h"), ("AWS_USE_FIPS_ENDPOINT", "true")]).is_ok());
+}
+
+#[test]
+fn plain_http_that_is_not_allowed_is_not_tried_again() {
+    let keys = [("AWS_ACCESS_KEY_ID", "a"), ("AWS_SECRET_ACCESS_KEY", "geheim")];
+    let variables = [&keys[..], &[("AWS_ENDPOINT", "http://127.0.0.1:9")]].concat();
+    let objects = open(Kind::S3("models".to_owned()), &variables).unwrap();
+    let refused = objects.read("run/owner.json").unwrap_err().to_string();
+    assert_eq!(refused, "plain HTTP is not allowed: set AWS_ALLOW_HTTP=true");
+    assert_eq!(objects.counts().retries, 0);
+    let azure = [("AZURE_STORAGE_ACCOUNT_NAME", "a"), ("AZURE_STORAGE_ACCOUNT_KEY", "Z2VoZWlt")];
+    let variables = [&azure[..], &[("AZURE_STORAGE_ENDPOINT", "http://127.0.0.1:9/a")]].concat();
+    let refused = open(Kind::Azure("models".to_owned()), &variables)
+        .and_then(|objects| objects.read("run/owner.json"))
+        .unwrap_err()
+        .to_string();
+    assert_eq!(refused, "plain HTTP is not allowed: set AZURE_ALLOW_HTTP=true");
+}
+
+#[test]
+fn variables_of_the_kind_are_named_without_credentials() {
+    let refused = open(Kind::Azure("models".to_owned()), &[]).unwrap_err().to_string();
+    assert_eq!(refused, "no account: set AZURE_STORAGE_ACCOUNT_NAME in the environment");
+    let refused = open(Kind::S3("models".to_owned()), &[("AWS_ACCESS_KEY_ID", "a")]).unwrap_err();
+    assert!(refused.to_string().starts_with("no credentials: set AWS_ACCESS_KEY_ID and "), "{refused}");
 }

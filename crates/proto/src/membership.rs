@@ -71,6 +71,8 @@ pub(crate) struct Membership {
     join: Join,
     /// The job, for a controller that takes its tables from workers.
     proposal: Option<Box<Cluster>>,
+    /// It can keep something, at least until its process ends.
+    has_disk: bool,
     /// This member and its share, once it is in.
     you: Option<(Peer, u16)>,
     /// The instance of the job.
@@ -108,6 +110,7 @@ impl Membership {
                 http: None,
             },
             proposal: None,
+            has_disk: false,
             you: None,
             instance: 0,
             pass: Pass::default(),
@@ -121,7 +124,12 @@ impl Membership {
 
     /// The process can be started again when it ends, and goes on.
     pub(crate) fn set_restartable(&mut self) {
-        self.join.is_restartable = true;
+        (self.join.is_restartable, self.has_disk) = (true, true);
+    }
+
+    /// It has a disk, and what is there goes with its process.
+    pub(crate) fn set_temporary_disk(&mut self) {
+        self.has_disk = true;
     }
 
     /// Its process has so many shards.
@@ -150,8 +158,13 @@ impl Membership {
     }
 
     /// Returns true if it can be started again.
-    pub(crate) fn has_disk(&self) -> bool {
+    pub(crate) fn is_restartable(&self) -> bool {
         self.join.is_restartable
+    }
+
+    /// Returns true if it has a disk, be it a temporary one.
+    pub(crate) fn has_disk(&self) -> bool {
+        self.has_disk
     }
 
     /// It was a member already, in a process before this one, and acted on this view.

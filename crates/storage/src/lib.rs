@@ -103,6 +103,8 @@ mod shard_checkpoints;
 mod shard_log;
 mod source;
 
+pub use libra_objects::without_secrets;
+
 pub use create::{CreateError, create};
 pub use load::{LoadError, Loaded, load};
 pub use place::{Found, PlaceError, find, note_address, shard_directory, shard_in};

@@ -54,8 +54,12 @@ fn a_job_goes_on_by_url_with_other_numbers_of_servers() {
     let files = place.export(&url, newest, "export-url");
     assert_eq!(files, place.export(&place.path("first"), newest, "export-first"));
     // Another job has no business there, and is told whose it is.
-    let second = train(&place.data, "none", &["--epochs", "1", "--checkpoints", &url]);
-    assert_refused(&second, 1, &["has the checkpoints of another job, of process", "--restore-from file://"]);
+    let second = train(&place.data, "unused", &["--epochs", "1", "--checkpoints", &url]);
+    assert_refused(
+        &second,
+        1,
+        &["has the checkpoints of another job, of process", " min ago", "--restore-from file://"],
+    );
     for (before, servers) in [("3", "2"), ("2", "5")] {
         let state = place.path(servers);
         let restore = format!("{url}@{}", place.complete(&url)[0]);
@@ -145,15 +149,60 @@ fn urls_without_a_store_or_with_a_secret_are_refused() {
         ("s3://key:geheim@b/run", "s3://b/run: credentials belong into the environment"),
         ("s3://b/run?X-Amz-Signature=geheim", "give the URL of a directory"),
     ] {
-        let job = ["train", "--state-dir", "none", "--checkpoints", url];
+        let job = ["train", "--state-dir", "unused", "--checkpoints", url];
         assert_refused(&job, 1, &["--checkpoints", words]);
         if url.contains("://") {
             assert_refused(&["checkpoint", "list", url], 1, &[words]);
-            assert_refused(&["train", "--state-dir", "none", "--restore-from", url], 1, &[words]);
+            for option in ["--restore-from", "--resume"] {
+                let job = ["train", "--state-dir", "unused", option, url];
+                let output = run(&job);
+                let error = String::from_utf8_lossy(&output.stderr);
+                assert!(!error.contains("geheim"), "{error}");
+                assert_refused(&job, 1, &[option, words]);
+            }
         }
     }
-    assert_refused(&["train", "--checkpoints", "file:///x"], 1, &["need --state-dir"]);
+    assert_refused(&["train", "--log", "--checkpoints", "file:///x"], 1, &["--log", "need --state-dir"]);
     assert_refused(&["checkpoint", "list", "file:///none"], 1, &["has no checkpoint"]);
+}
+
+#[test]
+fn checkpoints_at_a_url_alone_leave_no_directory() {
+    let place = Place::of(60);
+    let (url, temporary) = (place.url(), place.path("temporary"));
+    fs::create_dir(&temporary).unwrap();
+    let job = ["train", "--data", &place.data, "--batch", "64", "--sample", "1", "--factors", "4", "--quiet"];
+    let run = |more: &[&str]| {
+        let mut command = libra(&[&job[..], more].concat());
+        let output = command.env("TMPDIR", &temporary).current_dir(place.directory.path()).output().unwrap();
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    };
+    run(&["--epochs", "1", "--checkpoints", &url]);
+    let first = place.complete(&url)[0];
+    run(&["--epochs", "2", "--checkpoints", &url, "--resume", &url, "--state-dir", "none"]);
+    assert!(place.complete(&url)[0] > first);
+    assert!(!Path::new(&place.path("none")).exists());
+    assert_eq!(fs::read_dir(&temporary).unwrap().count(), 0, "it is removed at the end");
+}
+
+#[test]
+fn servers_without_a_state_directory_upload_checkpoints() {
+    let place = Place::of(60);
+    let url = place.url();
+    let data = ["--data", &place.data, "--batch", "64", "--sample", "1", "--factors", "4"];
+    let sizes = ["--epochs", "1", "--switches", "0", "--workers", "1", "--checkpoints", &url];
+    let (job, address) = controller(&[&data[..], &sizes].concat());
+    let server = |more: &[&str]| Member::start(&[&["server", "--controller", &address][..], more].concat());
+    let members = [
+        server(&["--shards-per-server", "2"]),
+        server(&["--shards-per-server", "1", "--state-dir", "none"]),
+        Member::start(&["worker", "--controller", &address]),
+    ];
+    for member in members {
+        assert_eq!(member.end().0, Some(0));
+    }
+    assert_eq!(job.end().0, Some(0));
+    assert!(run(&["checkpoint", "verify", &url, "--quiet"]).status.success());
 }
 
 /// Starts a job that uploads, with members in processes of their own: servers of two shards, and a worker.
@@ -294,7 +343,7 @@ fn a_job_goes_on_from_a_bucket_of_s3() {
     assert!(done, "{text}");
     let exported = fs::read(Path::new(&to).join("0-user.safetensors")).unwrap();
     assert_eq!(exported, place.export(&second, newest, "own")["0-user.safetensors"]);
-    let bad = train(&place.data, "none", &["--epochs", "1", "--checkpoints", "s3://absent/run"]);
+    let bad = train(&place.data, "unused", &["--epochs", "1", "--checkpoints", "s3://absent/run"]);
     let (done, text) = moto.run(&bad);
     assert!(!done && text.contains("there is no such bucket"), "{text}");
 }

@@ -62,7 +62,8 @@ fn a_job_restores_a_checkpoint_on_any_number_of_servers() {
     }
     assert_refused(&train(&data, &first, &["--epochs", "1"]), 1, &["job", "done", "--restore-from"]);
     assert_refused(&train(&data, &path("x"), &["--restore-from", &path("none")]), 1, &["--restore-from"]);
-    assert_refused(&["train", "--log"], 1, &["--state-dir"]);
+    assert_refused(&["train", "--log"], 1, &["--log needs --state-dir"]);
+    assert_refused(&["train", "--checkpoint-at", "chunks"], 1, &["give --checkpoint-every S"]);
 }
 
 #[test]
@@ -73,11 +74,11 @@ fn a_restarted_server_resumes_from_its_log() {
     let (path, state) = (file.to_str().unwrap(), state.to_str().unwrap());
     let arguments = ["--data", &data, "--epochs", "400", "--batch", "64", "--sample", "1", "--factors", "4"];
     let (controller, address) = controller(&[&arguments[..], &["--log", "--json", path]].concat());
-    let server = || {
-        let shards = ["--shards-per-server", "2"];
+    let server = |shards: &str| {
+        let shards = ["--shards-per-server", shards];
         Member::start(&[&["server", "--controller", &address, "--state-dir", state][..], &shards].concat())
     };
-    let (mut victim, others) = (server(), server());
+    let (mut victim, others) = (server("2"), server("2"));
     let rest: Vec<Member> =
         ["worker", "switch", "worker"].map(|kind| Member::start(&[kind, "--controller", &address])).into();
     controller.line_with("training begins");
@@ -89,7 +90,8 @@ fn a_restarted_server_resumes_from_its_log() {
     assert_refused(&train(&data, state, &["--epochs", "1"]), 75, &words);
     victim.signal("-KILL");
     controller.line_with("is away");
-    victim = server();
+    victim = server("3");
+    victim.line_with("--shards-per-server 3 is ignored");
     assert!(victim.line_with("goes on with").contains("records of the log"));
     controller.line_with("is back after");
     for member in rest.into_iter().chain([victim, others, controller]) {
@@ -116,6 +118,7 @@ fn a_log_without_a_state_directory_is_refused() {
     let members = members(&address);
     let (code, last) = controller.end();
     assert_eq!(code, Some(1));
-    assert!(last.contains("server") && last.contains("--state-dir DIR"), "{last}");
+    assert!(last.contains("server") && last.contains("the job has a log, and"), "{last}");
+    assert!(last.contains("--state-dir DIR"), "{last}");
     drop(members);
 }

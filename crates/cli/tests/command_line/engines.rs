@@ -57,6 +57,7 @@ fn a_controller_waits_for_one_that_is_about_to_end() {
     second.end();
 }
 
+/// As rule M22 says.
 #[test]
 fn a_member_too_many_is_told_how_many_are_there() {
     let directory = TempDir::new().unwrap();

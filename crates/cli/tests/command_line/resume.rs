@@ -129,7 +129,7 @@ fn a_job_resumes_from_a_url() {
     let options = ["--epochs", "6", "--checkpoint-every", "0.1", "--checkpoints", &url];
     place.kill_when_committed(&archive, &[&options[..], &["--state-dir", &state]].concat());
     let resumed = [&options[..], &["--resume", &url, "--servers", "1", "--workers", "3"]].concat();
-    assert_refused(&place.job(&resumed), 1, &["--state-dir DIR"]);
+    assert_refused(&place.job(&[&resumed[..], &["--log"]].concat()), 1, &["--log", "--state-dir DIR"]);
     let other = place.path("other");
     let report = place.run(&[&resumed[..], &["--state-dir", &other]].concat());
     assert_eq!(count(&report, "/samples"), 6 * SAMPLES);
@@ -151,7 +151,6 @@ fn resume_auto_begins_a_job_or_goes_on_with_it() {
         &["--resume auto", "--checkpoints URL"],
     );
     let options = [&options[..], &["--checkpoints", &url]].concat();
-    assert_refused(&place.job(&options), 1, &["--state-dir DIR"]);
     place.kill_when_committed(&archive, &[&options[..], &["--state-dir", &state(1)]].concat());
     let report = place.run(&[&options[..], &["--state-dir", &state(2)]].concat());
     assert_eq!(count(&report, "/samples"), 6 * SAMPLES);
@@ -182,7 +181,10 @@ fn another_job_is_not_resumed() {
         let job = place.job(&[&["--epochs", "2", "--resume", &state], more].concat());
         assert_refused(&job, 1, words);
     };
-    refused(&["--factors", "8"], &["--resume", "another model"]);
+    let words =
+        ["--resume", "another model: --factors is 8, and was 4. To begin another job", "--restore-from"];
+    refused(&["--factors", "8"], &words);
+    refused(&["--model", "gmf", "--factors", "8"], &["--model is gmf, and was neumf", "--factors is 8"]);
     refused(&["--seed", "5"], &["--resume", "--seed 1"]);
     assert_refused(
         &place.job(&["--resume", "nowhere"]),
@@ -199,10 +201,42 @@ fn another_job_is_not_resumed() {
     fs::write(&pairs, text).unwrap();
     // Another batch is said, and allowed.
     let output = run(&place
-        .job(&["--epochs", "2", "--resume", &state, "--batch", "64"])
+        .job(&["--epochs", "2", "--resume", &state, "--batch", "64", "--clip", "norm:1.5"])
         .into_iter()
         .filter(|option| *option != "--quiet")
         .collect::<Vec<_>>());
     let stderr = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success() && stderr.contains("the batch is 64, and was 32 before"), "{stderr}");
+    assert!(stderr.contains("note: --clip is norm:1.5, and was none"), "{stderr}");
+    assert!(!stderr.contains(['{', '}']), "{stderr}");
+}
+
+#[test]
+fn damage_in_a_directory_is_named_and_the_one_before_is_taken() {
+    let place = Place::of(400);
+    let state = place.path("state");
+    place.run(&["--epochs", "1", "--checkpoint-every", "0.2", "--state-dir", &state]);
+    let numbers = complete(&state, place.directory.path());
+    let (newest, before) = (numbers[0], numbers[1]);
+    let damaged = format!("shard-1/checkpoint-{newest}/table-1-item-rows-00000.safetensors");
+    let path = Path::new(&state).join(&damaged);
+    let mut bytes = fs::read(&path).unwrap();
+    *bytes.last_mut().unwrap() ^= 4;
+    fs::write(&path, bytes).unwrap();
+    let runs = |arguments: &[&str]| {
+        let output = run(arguments);
+        let stderr = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success(), "{stderr}");
+        let passed = format!("checkpoint {newest} of {state} is passed over: ");
+        assert!(stderr.contains(&passed) && stderr.contains(&damaged), "{stderr}");
+    };
+    let exported = place.path("exported");
+    runs(&["export", "--from", &state, "--to", &exported]);
+    let current = json(&Path::new(&exported).join("current.json"));
+    assert_eq!(current["version"], before, "{current}");
+    let other = place.path("other");
+    runs(&place.job(&["--epochs", "1", "--restore-from", &state, "--state-dir", &other]));
+    runs(&place.job(&["--epochs", "1", "--resume", &state]));
+    // It goes on in the same directory, above the damaged one.
+    assert!(complete(&state, place.directory.path())[0] > newest);
 }

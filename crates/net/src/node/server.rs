@@ -31,6 +31,8 @@ pub struct ServerNode {
     address: SocketAddr,
     options: NodeOptions,
     data: Option<PathBuf>,
+    /// The data directory goes with the process.
+    is_temporary: bool,
     resumes: bool,
     found: Vec<Found>,
     row_files: Option<RowFiles>,
@@ -48,6 +50,7 @@ impl ServerNode {
             address,
             options,
             data: None,
+            is_temporary: false,
             resumes: false,
             found: Vec::new(),
             row_files: None,
@@ -88,6 +91,13 @@ impl ServerNode {
     ) -> Result<Self, NodeError> {
         let row_files = row_files(&data, memory_limit)?;
         Ok(Self { data: Some(data), resumes: true, row_files, ..Self::bind(options, None)? })
+    }
+
+    /// The same, with a place that the caller removes when the server has ended: for checkpoints that are uploaded. It is made if the job
+    /// needs it.
+    #[must_use]
+    pub fn with_temporary_data(self, data: PathBuf) -> Self {
+        Self { data: Some(data), is_temporary: true, ..self }
     }
 
     /// Notes the address in the directories of the shards that it goes on with: so they are known as those of one process.
@@ -136,7 +146,7 @@ impl ServerNode {
     pub fn run(self, on_event: impl FnMut(&ServerEvent) + Send + 'static) -> Result<Statistics, NodeError> {
         let shards = self.shards();
         let address = self.options.known_as(self.address);
-        let Self { runtime, listener, options, data, resumes, found, row_files, .. } = self;
+        let Self { runtime, listener, options, data, is_temporary, resumes, found, row_files, .. } = self;
         let mut found = found.into_iter();
         let mut shard = || -> Result<Shard, NodeError> {
             let found = found.next();
@@ -148,6 +158,7 @@ impl ServerNode {
                 options: options.clone(),
                 address,
                 data: data.clone(),
+                is_temporary,
                 resumes,
                 found,
                 memory_limit,
@@ -234,6 +245,7 @@ struct Shard {
     options: NodeOptions,
     address: SocketAddr,
     data: Option<PathBuf>,
+    is_temporary: bool,
     resumes: bool,
     found: Option<Found>,
     memory_limit: Option<MemoryLimit>,
@@ -249,10 +261,11 @@ impl Shard {
         links: Links,
         mut on_event: impl FnMut(&ServerEvent),
     ) -> Result<Statistics, NodeError> {
-        let Self { options, address, data, resumes, found, memory_limit, of_process } = self;
+        let Self { options, address, data, is_temporary, resumes, found, memory_limit, of_process } = self;
         let (inbox, commands) = mpsc::unbounded_channel();
         let has_disk = data.is_some();
-        let mut storage = Storage::new(data, resumes, address, inbox.clone());
+        let storage = Storage::new(data, resumes, address, inbox.clone());
+        let mut storage = if is_temporary { storage.of_own_directory() } else { storage };
         let role = match found {
             Some(Found { recovered, disk }) => {
                 let started = storage.go_on(disk, recovered.log);
@@ -261,7 +274,11 @@ impl Shard {
             }
             None => {
                 let new = Server::new(address).among(of_process);
-                let new = if has_disk { new.with_disk() } else { new };
+                let new = match (has_disk, is_temporary) {
+                    (true, true) => new.with_temporary_disk(),
+                    (true, false) => new.with_disk(),
+                    (false, _) => new,
+                };
                 match memory_limit {
                     Some(limit) => new.with_memory_limit(limit),
                     None => new,

@@ -149,6 +149,14 @@ impl Server {
         self
     }
 
+    /// The same, with a disk whose contents go with the process: for checkpoints that are uploaded. One that was started again would
+    /// have nothing, so it is not waited for.
+    #[must_use]
+    pub fn with_temporary_disk(mut self) -> Self {
+        self.membership.set_temporary_disk();
+        self
+    }
+
     /// The same, which answers requests over HTTP at this address.
     #[must_use]
     pub fn with_http(mut self, http: Option<SocketAddr>) -> Self {

@@ -7,7 +7,7 @@ use super::journal::Journal;
 use super::shard::Shard;
 use super::snapshot::Occasion;
 use super::{MemberEvent, RESUME_PAUSE, SAVE_PAUSE, Server, ServerEvent};
-use crate::cluster::{Load, Peer};
+use crate::cluster::{Durability, Load, Peer};
 use crate::membership::EndCause;
 use crate::message::{Message, Start};
 use crate::storage::{StorageEvent, StorageRequest};
@@ -56,9 +56,7 @@ impl Server {
             return self.dropped += 1;
         }
         let durability = start.cluster.durability.clone();
-        if durability.needs_disk() && !self.membership.has_disk() {
-            let reason =
-                "the job has a log or checkpoints, and this server has no place for them (--state-dir DIR)";
+        if let Some(reason) = self.lacks_place(&durability) {
             return self.membership.abort(&format!("server {number}: {reason}"));
         }
         let journal = Journal::new(durability.log, 0);
@@ -88,6 +86,27 @@ impl Server {
             }
             None => self.store_first(now),
         }
+    }
+
+    /// Returns which parts of what the job keeps this server has no place for, in words.
+    fn lacks_place(&self, durability: &Durability) -> Option<String> {
+        // Checkpoints that are uploaded may go with the process.
+        let is_uploaded = durability.upload.is_some() && !durability.log;
+        let suffices = self.membership.is_restartable() || self.membership.has_disk() && is_uploaded;
+        if suffices || !durability.needs_disk() {
+            return None;
+        }
+        let parts = [
+            ("a log", durability.log),
+            ("checkpoints", durability.checkpoint_every.is_some()),
+            ("rows to restore", durability.load.is_some()),
+        ];
+        let kept: Vec<&str> =
+            parts.into_iter().filter(|(_, is_kept)| *is_kept).map(|(part, _)| part).collect();
+        Some(format!(
+            "the job has {}, and this server has no place for that: start it with --state-dir DIR",
+            kept.join(" and ")
+        ))
     }
 
     fn request(&mut self, request: StorageRequest) {
@@ -320,7 +339,12 @@ impl Server {
                 self.end_if_logged(now);
             }
             (Phase::Serving, Some(shard)) if shard.cluster.durability.needs_disk() => {
-                self.save_by_checkpoint(now);
+                if self.membership.is_restartable() {
+                    return self.save_by_checkpoint(now);
+                }
+                let reason =
+                    "it has no --state-dir, and updates since its last checkpoint at the URL go with it";
+                self.drained(Some(reason.to_owned()));
             }
             (Phase::Serving, Some(shard)) => {
                 let rows = shard.store.rows();

@@ -167,7 +167,7 @@ fn the_user_of_the_controller_may_end_the_job() {
     }
 }
 
-/// Rule M22.
+/// As rule M22 says.
 #[test]
 fn one_too_many_is_refused_or_stands_by_and_the_job_goes_on() {
     let mut harness = ClusterHarness::started(HarnessConfig::small(1, 1, 1));

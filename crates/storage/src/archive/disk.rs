@@ -84,7 +84,7 @@ impl ArchiveDisk {
 fn cause(fault: Fault) -> io::Error {
     let kind = match &fault {
         Fault::Missing => io::ErrorKind::NotFound,
-        Fault::Denied { .. } | Fault::NoCredentials => io::ErrorKind::PermissionDenied,
+        Fault::Denied { .. } | Fault::NoCredentials { .. } => io::ErrorKind::PermissionDenied,
         Fault::Changed => io::ErrorKind::InvalidData,
         _ => io::ErrorKind::Other,
     };

@@ -46,8 +46,9 @@ impl Owner {
     fn describe(&self) -> String {
         let now = SystemTime::now();
         let began = UNIX_EPOCH + Duration::from_secs(self.since);
-        let hours = now.duration_since(began).map_or(0, |ago| ago.as_secs() / 3600);
-        format!("of process {} on {}, begun {hours} h ago", self.process, self.host)
+        let minutes = now.duration_since(began).map_or(0, |ago| ago.as_secs() / 60);
+        let ago = if minutes < 60 { format!("{minutes} min") } else { format!("{} h", minutes / 60) };
+        format!("of process {} on {}, begun {ago} ago", self.process, self.host)
     }
 }
 

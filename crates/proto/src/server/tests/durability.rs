@@ -1,14 +1,16 @@
 //! A server with a disk, which is the test.
 
+use core::time::Duration;
+
 use super::harness::{CONTROLLER, NOW, ServerHarness, address, contents, drained, push};
 use crate::authentication::Pass;
-use crate::cluster::{Cluster, Durability, Peer, View};
+use crate::cluster::{Cluster, Durability, Load, Peer, Upload, View};
 use crate::message::{Answered, Hello, Message, VERSION};
 use crate::region::ROUNDS_BEGIN_AFTER;
 use crate::role::Role;
 use crate::server::journal::RecordOf;
 use crate::server::snapshot::State;
-use crate::server::{MemoryLimit, RestoreError, Restored, Server};
+use crate::server::{MemberEvent, MemoryLimit, RestoreError, Restored, Server, ServerCommand, ServerEvent};
 use crate::storage::{StorageEvent, StorageRequest};
 use crate::testing::{self, HOT_ROWS, JOB};
 
@@ -197,8 +199,7 @@ fn a_restarted_server_serves_only_once_it_has_the_view() {
 #[test]
 fn updates_missing_in_the_shard_are_lost_and_not_added_again() {
     let server = Server::new(address(1)).with_disk();
-    let durability =
-        Durability { checkpoint_every: Some(core::time::Duration::from_secs(1)), ..Durability::NONE };
+    let durability = Durability { checkpoint_every: Some(Duration::from_secs(1)), ..Durability::NONE };
     let mut harness = ServerHarness::starting(server, durability);
     let mut disk = Disk::default();
     disk.serve(&mut harness, 0);
@@ -277,7 +278,7 @@ fn a_failed_log_blocks_no_reply_and_restarts_at_a_checkpoint() {
 #[test]
 fn rows_of_a_failed_increment_are_in_the_next_checkpoint() {
     let server = Server::new(address(1)).with_disk();
-    let every = Some(core::time::Duration::from_secs(1));
+    let every = Some(Duration::from_secs(1));
     let durability = Durability { log: false, checkpoint_every: every, increments: 9, ..LOG };
     let mut harness = ServerHarness::starting(server, durability);
     let mut disk = Disk::default();
@@ -379,10 +380,51 @@ fn a_failure_of_the_checkpoint_before_is_not_that_of_the_last() {
 
 #[test]
 fn a_server_without_a_disk_aborts_a_job_that_wants_one() {
-    let mut harness = ServerHarness::starting(Server::new(address(1)), LOG);
-    let sent = harness.answers(CONTROLLER);
-    let Some(Message::Abort { reason }) = sent.last() else { panic!("{sent:?}") };
-    assert!(reason.contains("--state-dir"), "{reason}");
+    let every = Some(Duration::from_secs(1));
+    let load = Some(Load { directory: "run".into(), number: 1, resumes_with: None });
+    for (durability, parts) in [
+        (LOG, "a log"),
+        (Durability { checkpoint_every: every, ..LOG }, "a log and checkpoints"),
+        (Durability { load, ..Durability::NONE }, "rows to restore"),
+    ] {
+        let reason = refused(Server::new(address(1)), durability).expect("it has no place for it");
+        assert!(reason.contains(&format!("the job has {parts}, and this server")), "{reason}");
+        assert!(reason.contains("--state-dir"), "{reason}");
+    }
+}
+
+/// The reason for which a server refuses a job, if it does.
+fn refused(server: Server, durability: Durability) -> Option<String> {
+    let mut harness = ServerHarness::starting(server, durability);
+    harness.answers(CONTROLLER).into_iter().find_map(|sent| match sent {
+        Message::Abort { reason } => Some(reason),
+        _ => None,
+    })
+}
+
+#[test]
+fn a_temporary_disk_is_for_uploaded_checkpoints_alone() {
+    let every = Some(Duration::from_secs(1));
+    let upload = Some(Upload { url: "s3://b/run".into(), owner: 1, above: 0 });
+    let server = || Server::new(address(1)).with_temporary_disk();
+    let kept = Durability { checkpoint_every: every, ..Durability::NONE };
+    let uploaded = Durability { upload, ..kept.clone() };
+    assert_eq!(refused(server(), uploaded.clone()), None);
+    let reason = refused(server(), kept).expect("they would go with the process");
+    assert!(reason.contains("the job has checkpoints, and"), "{reason}");
+    assert!(refused(server(), Durability { log: true, ..uploaded.clone() }).is_some());
+    // It asks for its first checkpoint, and is no server that comes back.
+    let mut harness = ServerHarness::starting(server(), uploaded);
+    Disk::default().serve(&mut harness, 0);
+    harness.server.handle_command(NOW, ServerCommand::Drain);
+    harness.collect();
+    let is_told = |event: &ServerEvent| match event {
+        ServerEvent::Member(MemberEvent::Drained { unsaved }) => {
+            unsaved.as_ref().is_some_and(|unsaved| unsaved.contains("at the URL"))
+        }
+        _ => false,
+    };
+    assert!(harness.events.iter().any(is_told), "{:?}", harness.events);
 }
 
 // rule L2
@@ -401,7 +443,7 @@ fn a_checkpoint_is_throttled_while_the_server_serves() {
     disk.serve(&mut harness, 0);
     assert!(disk.open.is_some(), "the rows are on the disk, and the end is not due");
     let due = harness.server.poll_timeout().unwrap();
-    assert_eq!(due, NOW + core::time::Duration::from_millis(30));
+    assert_eq!(due, NOW + Duration::from_millis(30));
     harness.server.handle_timeout(due);
     harness.store(StorageEvent::RowsWritten);
     disk.serve(&mut harness, 0);
