@@ -76,6 +76,8 @@ def main() -> None:
     parser.add_argument("--batch-size", type=int, default=1024)
     parser.add_argument("--seed", type=int, default=1)
     arguments = parser.parse_args()
+    if arguments.batch_size < 1:
+        parser.error(f"--batch-size {arguments.batch_size} must be at least 1")
     rank, workers = int(os.environ.get("RANK", "0")), int(os.environ.get("WORLD_SIZE", "1"))
     torch.manual_seed(arguments.seed)
     pairs, tests = read(arguments.data) if arguments.data else synthetic()

@@ -31,7 +31,7 @@ from .errors import (
     TooLarge,
 )
 from .session import Session, barrier, end_epoch, flush, init, note, shutdown, stats
-from .tables import Admission, Eviction, Initial, Normal, Rule, Uniform, Zero
+from .definitions import Admission, Eviction, Initial, Normal, Rule, Uniform, Zero
 
 # Typing is for type checkers alone: its import would be a quarter of that of this package.
 TYPE_CHECKING = False
@@ -61,13 +61,13 @@ _ABSENT = {
     "ddp": "wrap the model in torch.nn.parallel.DistributedDataParallel itself",
     "open": "load the directory with libra_ps.load",
     "amp": "use torch.amp.GradScaler",
-    "tables": "save tables with libra_ps.save",
+    "Table": "modules of libra_ps.nn make tables, and libra_ps.Client().add_table",
 }
 
 
 def __getattr__(name: str) -> Any:
     if name in _ABSENT:
-        raise AttributeError(f"libra_ps.{name} is not there yet: {_ABSENT[name]}")
+        raise errors.AttributeNotSupported(f"libra_ps.{name} is not there yet: {_ABSENT[name]}")
     if name not in _LAZY:
         raise AttributeError(f"module 'libra_ps' has no attribute {name!r}")
     module = importlib.import_module(f".{_LAZY[name]}", __name__)

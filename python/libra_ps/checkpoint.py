@@ -70,6 +70,8 @@ def save(
 
 def _tables(model: torch.nn.Module, session: Session) -> dict[str, Table]:
     """The tables of a model, and those of the dense parameters that servers keep."""
+    if not isinstance(model, torch.nn.Module):
+        raise TypeError(f"model = {model!r} must be a torch.nn.Module")
     tables = {name: module.open() for name, module in name_tables(model).items()}
     parameters = {id(parameter) for parameter in model.parameters()}
     for group in session.dense:

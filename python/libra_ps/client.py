@@ -9,7 +9,7 @@ import numpy.typing as npt
 
 from .errors import Error
 from .session import Session, Table, current
-from .tables import Admission, Definition, Eviction, Initial, Normal, Rule, check_name
+from .definitions import Admission, Definition, Eviction, Initial, Normal, Rule, check_name
 
 
 def _array(values: Any, name: str) -> npt.NDArray[Any]:

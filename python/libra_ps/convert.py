@@ -11,7 +11,7 @@ import torch
 from . import nn, optim
 from .errors import NotSupported
 from .session import current
-from .tables import Rule, Zero
+from .definitions import Rule, Zero
 
 _Model = TypeVar("_Model", bound=torch.nn.Module)
 _Optimizer = TypeVar("_Optimizer", bound=torch.optim.Optimizer)

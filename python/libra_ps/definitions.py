@@ -7,6 +7,23 @@ import operator
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
+#: Values of a row at most: those of a message (`ROW_VALUES_MAX` in crates/proto).
+ROW_VALUES_MAX = (256 << 20) // 4 - 1024
+
+#: Numbers of rules.
+_NUMBERS = {
+    "sgd": ("lr",),
+    "momentum": ("lr", "momentum", "nesterov"),
+    "adagrad": ("lr", "eps"),
+    "rowwise_adagrad": ("lr", "eps"),
+    "adam": ("lr", "beta1", "beta2", "eps"),
+    "adamw": ("lr", "beta1", "beta2", "eps"),
+    "ftrl": ("alpha", "beta", "l1", "l2"),
+    "rmsprop": ("lr", "decay", "eps"),
+}
+#: Numbers that any of them may have: those of a schedule, and of weight decay.
+_MORE_NUMBERS = ("weight_decay", "warmup", "every", "factor", "steps", "floor")
+
 
 @dataclass(frozen=True)
 class Initial:
@@ -49,7 +66,7 @@ class Admission:
         if self.after is not None:
             _check_range("after", self.after, 2, 255)
             _check_range("keys", self.keys, 1, 1 << 32)
-        elif not 0.0 < _float(self.probability, "probability") <= 1.0:
+        elif not 0.0 < number(self.probability, "probability") <= 1.0:
             raise ValueError(f"probability = {self.probability} must be above 0 and at most 1")
 
     @property
@@ -102,11 +119,11 @@ class Eviction:
 
 
 def _check_range(name: str, value: object, least: int, most: int) -> None:
-    if not least <= _integer(value, name) <= most:
+    if not least <= integer(value, name) <= most:
         raise ValueError(f"{name} = {value} must be from {least} to {most}")
 
 
-def _float(value: object, name: str) -> float:
+def number(value: object, name: str) -> float:
     if not isinstance(value, (int, float)) or math.isnan(value):
         raise TypeError(f"{name} = {value!r} must be a number")
     return float(value)
@@ -124,6 +141,9 @@ class Rule:
         for name, value in self.numbers.items():
             if not isinstance(value, (int, float)):
                 raise TypeError(f"{self.optimizer}: {name} = {value!r} must be a number")
+            known = _NUMBERS.get(self.optimizer)
+            if known is not None and name not in (*known, *_MORE_NUMBERS):
+                raise ValueError(f"{self.optimizer}: {name} = {value!r} is no number of this rule: it has {', '.join(known)}")
 
 
 @dataclass(frozen=True)
@@ -142,14 +162,16 @@ class Definition:
     def __post_init__(self) -> None:
         # Integers of numpy and torch cannot be saved.
         if self.rows is not None:
-            object.__setattr__(self, "rows", _integer(self.rows, "num_embeddings"))
-        object.__setattr__(self, "width", _integer(self.width, "embedding_dim"))
+            object.__setattr__(self, "rows", integer(self.rows, "num_embeddings"))
+        object.__setattr__(self, "width", integer(self.width, "embedding_dim"))
         if not isinstance(self.initial, Initial):
             raise TypeError(f"init = {self.initial!r} must be made by libra_ps.Normal, Uniform or Zero, as in Normal(0.01)")
         if self.rows is not None and self.rows < 1:
             raise ValueError(f"num_embeddings = {self.rows} must be at least 1, or None for a table without a bound")
         if self.width < 1:
             raise ValueError(f"embedding_dim = {self.width} must be at least 1")
+        if self.width > ROW_VALUES_MAX:
+            raise ValueError(f"embedding_dim = {self.width} must be at most {ROW_VALUES_MAX:,}, the values of one message")
         if self.hashed and self.rows is not None:
             raise ValueError("hash=True is for tables without a bound: set num_embeddings=None")
         if self.admission is not None and not isinstance(self.admission, Admission):
@@ -188,10 +210,10 @@ def frozen_ids(ids: Iterable[object] | None) -> frozenset[int]:
     values = ids.tolist() if hasattr(ids, "tolist") else list(ids)
     if not isinstance(values, list) or any(isinstance(id, bool) for id in values):
         raise TypeError("frozen must be ids of one dimension: for a mask, take mask.nonzero()[:, 0]")
-    return frozenset(_integer(id, "frozen") for id in values)
+    return frozenset(integer(id, "frozen") for id in values)
 
 
-def _integer(value: object, name: str) -> int:
+def integer(value: object, name: str) -> int:
     try:
         return operator.index(value)  # type: ignore[arg-type]
     except TypeError:
@@ -202,6 +224,6 @@ def check_name(name: str) -> str:
     """Returns the name of a table if it is one."""
     if not isinstance(name, str) or not name:
         raise ValueError(f"name = {name!r} must be a string that is not empty")
-    if "/" in name or "\0" in name:
-        raise ValueError(f"name = {name!r} must not have a slash: tables are saved in files of their names")
+    if "/" in name or not name.isprintable():
+        raise ValueError(f"name = {name!r} must not have a slash or a control character: tables are saved in files of their names")
     return name

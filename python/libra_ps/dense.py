@@ -11,7 +11,7 @@ from torch import Tensor
 
 from .errors import NotSupported
 from .session import Table, current
-from .tables import Definition, Zero
+from .definitions import Definition, Zero
 
 #: Values of a row: small enough that servers share the rows of a layer, large enough that keys cost nothing.
 WIDTH = 4096

@@ -8,7 +8,15 @@ class Error(RuntimeError):
 
 
 class ClusterEnded(Error):
-    """The cluster has ended, or could not be reached."""
+    """The cluster has ended, or could not be reached.
+
+    `is_lost`: this process has lost the cluster, or not found it, and may do better when it is started again. If it does not catch
+    that, it ends with code 75, which asks an engine to do so.
+    """
+
+    def __init__(self, text: str, is_lost: bool = False) -> None:
+        super().__init__(text)
+        self.is_lost = is_lost
 
 
 class Drained(SystemExit):
@@ -69,3 +77,7 @@ class TimeoutError(Error, builtins.TimeoutError):
 
 class NotSupported(Error, NotImplementedError):
     """A feature of torch that rows of a parameter server do not have, or not yet."""
+
+
+class AttributeNotSupported(NotSupported, AttributeError):
+    """An attribute of this package that is not there yet."""

@@ -38,6 +38,13 @@ def processes() -> Processes:
         raise ValueError(f"RANK = {rank} must be below WORLD_SIZE = {workers}")
     if controller is not None:
         return Processes(rank, workers, controller)
+    # A batch script itself has the tasks of its allocation, and is its process 0.
+    tasks = _number("SLURM_STEP_NUM_TASKS", _number("SLURM_NTASKS", 1) if _number("SLURM_PROCID", 0) > 0 else 1)
+    if tasks > 1 and "RANK" not in os.environ and "WORLD_SIZE" not in os.environ:
+        raise NotSupported(
+            f"Slurm has started {tasks} tasks, and each of these processes would train alone: name the controller of a cluster in "
+            "LIBRA_CONTROLLER, start them with torchrun, or set WORLD_SIZE=1 for a process alone"
+        )
     local = _number("LOCAL_WORLD_SIZE", workers)
     if local != workers:
         raise NotSupported(
@@ -96,7 +103,7 @@ def _resolve(address: str) -> str:
 
         found = socket.getaddrinfo(host.strip("[]"), int(port), type=socket.SOCK_STREAM)
     except OSError as error:
-        raise ClusterEnded(f'LIBRA_CONTROLLER = "{address}": {error.strerror or error}') from None
+        raise ClusterEnded(f'LIBRA_CONTROLLER = "{address}": {error.strerror or error}', is_lost=True) from None
     ip = found[0][4][0]
     return f"[{ip}]:{port}" if ":" in str(ip) else f"{ip}:{port}"
 

@@ -14,7 +14,7 @@ from torch import Tensor
 from . import functional
 from .errors import Error, Mismatch, NotSupported, TooLarge
 from .session import Table
-from .tables import Admission, Definition, Eviction, Initial, Normal, check_name, frozen_ids
+from .definitions import Admission, Definition, Eviction, Initial, Normal, check_name, frozen_ids
 from .weight import Weight
 
 #: A state_dict with more bytes of rows would not fit into the memory of usual machines.

@@ -15,7 +15,7 @@ from .dense import DenseGroup, groups_of, keep_on_servers
 from .errors import Error, NotFinite, NotSupported
 from .nn import RowsModule
 from .session import Session, Table, current, logger
-from .tables import Rule
+from .definitions import Rule
 
 _Optimizer = TypeVar("_Optimizer", bound=torch.optim.Optimizer)
 

@@ -12,15 +12,15 @@ import sys
 import threading
 import weakref
 
-from . import _native, errors, launch
+from . import _native, errors, exits, launch
 from .errors import Error, Mismatch
-from .tables import Definition, Initial, Rule, check_name
+from .definitions import Definition, Initial, Rule, check_name, integer, number
 
 # Typing is for type checkers alone: its import would be a quarter of that of this package.
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from pathlib import Path
-    from typing import Any
+    from typing import Any, NoReturn
 
     import numpy as np
     import numpy.typing as npt
@@ -39,6 +39,15 @@ WRITE_BYTES = 16 << 20
 
 #: Seconds that a worker that cannot go on takes to leave the others.
 EXIT_TIMEOUT = 5.0
+
+#: Options of `init` that are not there yet, and the way around.
+_ABSENT = {
+    "state": "libra_ps.save and libra_ps.load keep the state of a job, and servers that are processes do with --log --state-dir",
+    "gradients": 'mode="sync" averages the gradients of workers, the others take each push as a step of its own',
+    "patience": "timeout= is the time for the others to come",
+    "hot": "plan= names a file of hot rows, which a process alone writes with LIBRA_PROFILE",
+    "progress": "tell it with libra_ps.note",
+}
 
 
 class Table:
@@ -370,6 +379,8 @@ class Session:
 
     def shutdown(self, is_done: bool = True) -> None:
         """Ends the session. Later uses of its tables raise."""
+        # Not after an exception.
+        has_succeeded = is_done
         if not self.is_closed:
             self.is_closed = True
             if self.profile_path is not None:
@@ -378,7 +389,7 @@ class Session:
                 is_done = self.phase > self._chunks.epochs
                 if not is_done:
                     logger.warning("this worker leaves before the end of its epochs: its chunks are dealt to others")
-            packets = self.native.shut_down(is_done, EXIT_TIMEOUT)
+            packets = self.native.shut_down(is_done, self.timeout if has_succeeded else EXIT_TIMEOUT)
             if self.switches and self.rank == 0 and self.has_begun:
                 logger.info("packets added by switches: %d", packets)
 
@@ -412,6 +423,7 @@ def init(
     seed: int = 0,
     timeout: float = 60.0,
     log: bool = False,
+    **absent: NoReturn,
 ) -> Session:
     """Starts the session of this process, or returns the one that it has.
 
@@ -425,12 +437,20 @@ def init(
     the last `staleness` steps of others, or "sync".
     """
     global _current
+    for name in absent:
+        if name in _ABSENT:
+            raise errors.NotSupported(f"init({name}=..) is not there yet: {_ABSENT[name]}")
+        raise TypeError(f"init() got an unexpected keyword argument {name!r}")
     mode = mode or os.environ.get("LIBRA_MODE")
     if mode is not None and mode not in MODES:
         raise ValueError(f'mode = "{mode}" must be one of {", ".join(MODES)}')
     if not isinstance(seed, int) or not 0 <= seed < 1 << 64:
         raise ValueError(f"seed = {seed!r} must be a number from 0 to 2^64 - 1")
-    if staleness < 1:
+    servers, switches = integer(servers, "servers"), integer(switches, "switches")
+    timeout = number(timeout, "timeout")
+    if not 0 <= timeout < 1e9:
+        raise ValueError(f"timeout = {timeout:g} must be a number of seconds, at least 0")
+    if integer(staleness, "staleness") < 1:
         raise ValueError(f'staleness = {staleness} must be at least 1; mode "sync" is staleness 0')
     if log and not any(isinstance(handler, logging.StreamHandler) for handler in logger.handlers):
         logger.addHandler(logging.StreamHandler())
@@ -440,6 +460,8 @@ def init(
             raise Mismatch(f"the session runs with mode {_current.mode} and seed {_current.seed}: call shutdown() first")
         return _current
     _current = _start(mode, staleness, servers, switches, plan, seed, timeout)
+    if _current.is_cluster:
+        exits.chain_hook(lambda: _current is not None)
     logger.info("%s", _current.description)
     return _current
 
@@ -563,11 +585,14 @@ def _at_exit() -> None:
     session, _current = _current, None
     if session is None:
         return
+    has_failed = getattr(sys, "last_value", None) is not None
     try:
         # After an exception, this worker leaves, and the others go on.
-        session.shutdown(is_done=getattr(sys, "last_value", None) is None)
+        session.shutdown(is_done=not has_failed)
     except Error as error:
         logger.warning("shutdown: %s", error)
+        if not has_failed and not isinstance(error, errors.Forked):
+            exits.end_without_pushes(error, has_lost=session.is_dirty)
 
 
 atexit.register(_at_exit)

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from .errors import NotSupported
-from .tables import Initial, Normal, Uniform, Zero
+from .definitions import Initial, Normal, Uniform, Zero
 
 if TYPE_CHECKING:
     from .nn import RowsModule

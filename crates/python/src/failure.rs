@@ -21,6 +21,8 @@ pub(crate) enum Failure {
     Runtime(String),
     /// An exception of `libra_ps.errors`, by name.
     Libra(&'static str, String),
+    /// A `ClusterEnded`: the cluster was lost, or not found, and the same process may do better when it is started again.
+    Lost(String),
 }
 
 impl Failure {
@@ -34,14 +36,17 @@ impl Failure {
             Self::Index(text) => PyIndexError::new_err(text),
             Self::Value(text) => PyValueError::new_err(text),
             Self::Runtime(text) => PyRuntimeError::new_err(text),
-            Self::Libra(name, text) => {
-                let class = py.import("libra_ps.errors").and_then(|errors| errors.getattr(name));
-                match class.and_then(|class| class.call1((text,))) {
-                    Ok(exception) => PyErr::from_value(exception),
-                    Err(error) => error,
-                }
-            }
+            Self::Libra(name, text) => exception(py, name, (text,)),
+            Self::Lost(text) => exception(py, "ClusterEnded", (text, true)),
         }
+    }
+}
+
+fn exception<'py>(py: Python<'py>, name: &'static str, arguments: impl pyo3::call::PyCallArgs<'py>) -> PyErr {
+    let class = py.import("libra_ps.errors").and_then(|errors| errors.getattr(name));
+    match class.and_then(|class| class.call1(arguments)) {
+        Ok(exception) => PyErr::from_value(exception),
+        Err(error) => error,
     }
 }
 
@@ -87,6 +92,7 @@ impl From<ClientError> for Failure {
                 Self::Libra("NotFinite", error.to_string())
             }
             ClientError::Drained => Self::Libra("Drained", error.to_string()),
+            other if other.is_transient() => Self::Lost(other.to_string()),
             other => Self::ended(other.to_string()),
         }
     }
@@ -96,6 +102,7 @@ impl From<NodeError> for Failure {
     fn from(error: NodeError) -> Self {
         match error {
             NodeError::Done => Self::Libra("JobDone", error.to_string()),
+            other if other.is_transient() => Self::Lost(other.to_string()),
             other => Self::ended(other.to_string()),
         }
     }

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import libra_ps as libra
 import numpy as np
 import pytest
-from libra_ps.tables import Rule
+from libra_ps.definitions import Rule
 
 SGD = Rule("sgd", {"lr": 0.5})
 
@@ -108,13 +108,20 @@ def test_bad_rules_are_refused(rule: Rule, text: str) -> None:
         libra.Client().add_table("item", 10, 1, rule)
 
 
+def test_numbers_that_a_rule_does_not_have_are_refused() -> None:
+    with pytest.raises(ValueError, match="sgd: zzz = 1 is no number of this rule: it has lr"):
+        Rule("sgd", {"lr": 0.1, "zzz": 1})
+
+
 @pytest.mark.parametrize(
     ("name", "rows", "width", "options", "error", "text"),
     [
         ("a/b", 10, 1, {}, ValueError, "must not have a slash"),
+        ("a\nb", 10, 1, {}, ValueError, r"name = 'a\\nb' must not have a slash or a control character"),
         ("", 10, 1, {}, ValueError, "must be a string that is not empty"),
         ("a", 0, 1, {}, ValueError, "num_embeddings = 0 must be at least 1"),
         ("a", 10, 0, {}, ValueError, "embedding_dim = 0 must be at least 1"),
+        ("a", 10, 1 << 33, {}, ValueError, "embedding_dim = 8589934592 must be at most 67,107,840, the values of one message"),
         ("a", 10, 1, {"hash": True}, ValueError, "set num_embeddings=None"),
         ("a", (1 << 56) + 1, 1, {}, ValueError, "more than 2\\^56 rows"),
         ("a", 10, 1, {"admission": 3}, TypeError, "admission = 3 must be made by libra_ps.Admission"),

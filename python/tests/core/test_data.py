@@ -6,7 +6,7 @@ import libra_ps as libra
 import numpy as np
 import pytest
 from libra_ps.data import Chunks
-from libra_ps.tables import Rule
+from libra_ps.definitions import Rule
 
 
 def of_epochs(chunks: Chunks) -> list[list[int]]:

@@ -10,7 +10,8 @@ import time
 import libra_ps as libra
 import numpy as np
 import pytest
-from libra_ps.tables import Rule
+from libra_ps.session import _ABSENT
+from libra_ps.definitions import Rule
 
 SGD = Rule("sgd", {"lr": 0.5})
 
@@ -39,6 +40,12 @@ def test_init_returns_the_session_that_is_there(session: libra.Session) -> None:
         ({"mode": "ssp"}, ValueError, 'take "sync" or "async"'),
         ({"seed": -1}, ValueError, "seed = -1 must be a number from 0"),
         ({"staleness": 0}, ValueError, "staleness = 0 must be at least 1"),
+        ({"staleness": "a"}, TypeError, "staleness = 'a' must be an integer"),
+        ({"servers": "2"}, TypeError, "servers = '2' must be an integer"),
+        ({"switches": 0.5}, TypeError, "switches = 0.5 must be an integer"),
+        ({"timeout": -1}, ValueError, "timeout = -1 must be a number of seconds, at least 0"),
+        ({"timeout": "a"}, TypeError, "timeout = 'a' must be a number"),
+        ({"steps": 3}, TypeError, "unexpected keyword argument 'steps'"),
     ],
 )
 def test_bad_options_are_refused(options: dict, error: type, text: str) -> None:
@@ -130,17 +137,30 @@ assert 'torch' not in sys.modules and 'numpy' not in sys.modules
     assert min(times) < 0.06
 
 
-def test_attributes_that_are_not_there_yet_say_so() -> None:
-    with pytest.raises(AttributeError, match="libra_ps.prefetch is not there yet"):
-        libra.prefetch
+@pytest.mark.parametrize("name", sorted(libra._ABSENT))
+def test_attributes_that_are_not_there_yet_say_so(name: str) -> None:
+    with pytest.raises(libra.NotSupported, match=f"libra_ps.{name} is not there yet: .+"):
+        getattr(libra, name)
+    assert not hasattr(libra, name)
+
+
+def test_attributes_that_never_were_are_attribute_errors() -> None:
     with pytest.raises(AttributeError, match="has no attribute 'embedding'"):
         libra.embedding
+    with pytest.raises(libra.NotSupported, match="libra_ps.save saves them"):
+        libra.tables()
+
+
+@pytest.mark.parametrize("name", sorted(_ABSENT))
+def test_options_that_are_not_there_yet_say_so(name: str) -> None:
+    with pytest.raises(libra.NotSupported, match=rf"init\({name}=\.\.\) is not there yet: .+"):
+        libra.init(**{name: "x"})
 
 
 def test_a_fork_is_refused() -> None:
     program = """
 import os, libra_ps as libra
-from libra_ps.tables import Rule
+from libra_ps.definitions import Rule
 libra.init()
 client = libra.Client()
 client.add_table('item', 10, 1, Rule('sgd', {'lr': 1.0}))
@@ -150,7 +170,8 @@ if child == 0:
         client.pull('item', [1])
     except libra.Forked as error:
         print('spawn' in str(error), flush=True)
-        os._exit(0)
+        # The interpreter ends the child, which has no part in the session.
+        raise SystemExit(0)
     os._exit(1)
 _, status = os.waitpid(child, 0)
 client.pull('item', [1])
@@ -164,7 +185,7 @@ raise SystemExit(os.waitstatus_to_exitcode(status))
 def test_the_interpreter_exits_with_pushes_open() -> None:
     program = """
 import numpy as np, libra_ps as libra
-from libra_ps.tables import Rule
+from libra_ps.definitions import Rule
 libra.init(mode='async')
 client = libra.Client()
 client.add_table('item', 200_000, 16, Rule('adam', {'lr': 0.1, 'beta1': 0.9, 'beta2': 0.99, 'eps': 1e-8}))
@@ -179,7 +200,7 @@ client.push('item', np.arange(200_000), np.ones((200_000, 16), np.float32))
 def test_an_interrupt_is_heard_and_the_session_goes_on() -> None:
     program = """
 import os, signal, threading, numpy as np, libra_ps as libra
-from libra_ps.tables import Rule
+from libra_ps.definitions import Rule
 # A shell that starts a job in the background has it ignore interrupts.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 libra.init()
@@ -219,6 +240,7 @@ print(interrupts)
         ({"WORLD_SIZE": "4", "LOCAL_WORLD_SIZE": "2"}, "", "NotSupported", "name the controller in LIBRA_CONTROLLER"),
         ({}, "switches=1", "NotSupported", "for several workers: a process alone keeps the rows itself"),
         ({}, "servers=2", "NotSupported", "for several workers: a process alone keeps the rows itself"),
+        ({"SLURM_PROCID": "1", "SLURM_NTASKS": "2"}, "", "NotSupported", "name the controller of a cluster in LIBRA_CONTROLLER"),
         ({"WORLD_SIZE": "2"}, "switches=1", "ValueError", "a switch needs the hot rows of a plan"),
         ({"WORLD_SIZE": "2", "LIBRA_SWITCHES": "one"}, "", "ValueError", "LIBRA_SWITCHES = 'one' must be a number"),
         ({"WORLD_SIZE": "2"}, "plan='none.toml'", "ValueError", "plan = none.toml: No such file or directory"),
@@ -232,24 +254,25 @@ def test_bad_jobs_are_refused(environment: dict[str, str], options: str, error: 
 
 
 @pytest.mark.parametrize(
-    ("controller", "error", "text"),
+    ("controller", "code", "error", "text"),
     [
-        ("localhost", "ValueError", "must be a host and a port, as in node-1:7700"),
-        ("127.0.0.1:9", "ClusterEnded", "127.0.0.1:9"),
-        ("no-such-host.invalid:7700", "ClusterEnded", "no-such-host.invalid:7700"),
+        ("localhost", 1, "ValueError", "must be a host and a port, as in node-1:7700"),
+        ("127.0.0.1:9", 75, "ClusterEnded", "127.0.0.1:9: Connection refused"),
+        ("no-such-host.invalid:7700", 75, "ClusterEnded", "no-such-host.invalid:7700"),
+        ("192.0.2.1:7700", 1, "ValueError", "is reached over a network: give the token that it has printed in LIBRA_TOKEN"),
     ],
 )
-def test_controllers_that_are_not_there_are_named(controller: str, error: str, text: str) -> None:
+def test_controllers_that_are_not_there_are_named(controller: str, code: int, error: str, text: str) -> None:
     program = """
 import libra_ps
-from libra_ps.tables import Rule
-libra_ps.init()
+from libra_ps.definitions import Rule
+libra_ps.init(timeout=2)
 client = libra_ps.Client()
 client.add_table('item', 10, 1, Rule('sgd', {'lr': 1.0}))
 client.pull('item', [1])
 """
     done = run(program, LIBRA_CONTROLLER=controller)
-    assert done.returncode == 1
+    assert done.returncode == code, done.stderr
     assert error in done.stderr.splitlines()[-1] and text in done.stderr.splitlines()[-1], done.stderr
 
 

@@ -189,3 +189,19 @@ def test_a_terminated_worker_is_watched_and_leaves_after_its_step(tmp_path: Path
     names = [json.loads(line)["event"] for line in events.read_text(encoding="utf-8").splitlines()]
     assert "member_started" in names, names
     assert names[-2:] == ["counts", "member_drained"], names
+
+
+def test_a_controller_with_a_token_is_named_with_its_variable(tmp_path: Path) -> None:
+    binary, token, port = libra_binary(), tmp_path / "token", free_port()
+    subprocess.run([binary, "token", f"--out={token}"], check=True)
+    sizes = ("--tables=workers", "--workers=1", "--servers=1", "--switches=0")
+    command = [binary, "controller", f"--listen=127.0.0.1:{port}", f"--token-file={token}", *sizes]
+    with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as controller:
+        try:
+            worker = start("sums.py", 0, 1, free_port(), "async", "20", LIBRA_CONTROLLER=f"127.0.0.1:{port}")
+            _, errors = worker.communicate(timeout=60)
+        finally:
+            controller.kill()
+    assert worker.returncode == 1, errors
+    last = errors.splitlines()[-1]
+    assert "it speaks TLS, and this end has no token; LIBRA_TOKEN must have the token of the cluster" in last, errors

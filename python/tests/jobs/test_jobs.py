@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import socket
+import time
 from pathlib import Path
 
 import pytest
@@ -65,6 +66,31 @@ def test_others_finish_when_a_worker_is_killed() -> None:
     outputs = [job.communicate(timeout=120) for job in jobs]
     assert [job.returncode for job in jobs] == [0, -9, 0], outputs
     assert "done 0" in outputs[0][0] and "done 2" in outputs[2][0]
+
+
+@pytest.mark.parametrize(
+    ("how", "code", "text"),
+    [
+        ("pushes", 75, "libra_ps: pushes of this worker are lost: the job ended: no connection to the controller"),
+        ("flushes", 75, "libra_ps.errors.ClusterEnded: the job ended: no connection to the controller"),
+        ("raises", 1, "ValueError: an error of the program"),
+    ],
+)
+def test_a_worker_that_has_lost_its_cluster_exits_with_75(how: str, code: int, text: str) -> None:
+    port = free_port()
+    host, worker = (start("lost.py", rank, 2, port, how) for rank in range(2))
+    try:
+        for job in (host, worker):
+            assert job.stdout is not None and job.stdout.readline() == "working\n"
+    finally:
+        host.kill()
+        killed_at = time.monotonic()
+        host.communicate(timeout=30)
+        output, errors = worker.communicate(timeout=60)
+    assert output == "pushed\n" and worker.returncode == code, (worker.returncode, errors)
+    assert errors.splitlines()[-1].startswith(text), errors
+    # It has looked for the controller for 5 to 10 s, which cannot come back.
+    assert time.monotonic() - killed_at < 20
 
 
 def test_a_job_that_torchrun_restarts_goes_on_from_its_save(tmp_path: Path) -> None:

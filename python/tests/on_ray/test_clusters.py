@@ -26,7 +26,7 @@ PREPARE = Path(__file__).parents[3] / "deploy/ray/prepare.py"
 def push_ones() -> float:
     """Pushes ones as a worker of the cluster in its environment, and returns the sum of all workers."""
     import libra_ps as libra
-    from libra_ps.tables import Rule
+    from libra_ps.definitions import Rule
 
     session = libra.init(mode="sync", timeout=60)
     client = libra.Client()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import libra_ps as libra
@@ -61,6 +62,7 @@ def test_weights_are_for_sums() -> None:
     ("arguments", "options", "error", "text"),
     [
         ((10, 0), {}, ValueError, "embedding_dim = 0 must be at least 1"),
+        ((10, 2**33), {}, ValueError, "embedding_dim = 8589934592 must be at most 67,107,840"),
         ((0, 4), {}, ValueError, "num_embeddings = 0 must be at least 1"),
         ((10.0, 4), {}, TypeError, "num_embeddings = 10.0 must be an integer"),
         ((10, 4), {"init": 0.1}, TypeError, r"init = 0.1 must be made by libra_ps.Normal, .* as in Normal\(0.01\)"),
@@ -88,6 +90,13 @@ def test_weights_are_for_sums() -> None:
 def test_bad_modules(arguments: Any, options: Any, error: type, text: str) -> None:
     with pytest.raises(error, match=text):
         libra.nn.Embedding(*arguments, **options)
+
+
+@pytest.mark.parametrize("function", [libra.save, libra.load])
+def test_checkpoints_are_of_modules(function: Any, tmp_path: Path) -> None:
+    (tmp_path / "manifest.json").write_text('{"format": 1, "tables": {}}')
+    with pytest.raises(TypeError, match="model = None must be a torch.nn.Module"):
+        function(tmp_path, None)
 
 
 def test_ids_of_open_tables_end_at_2_56() -> None:

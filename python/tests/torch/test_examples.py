@@ -62,6 +62,13 @@ def test_neumf_trains() -> None:
     assert len(losses) == 2 and losses[-1] < losses[0] - 0.03, losses
 
 
+@pytest.mark.parametrize("program", ["neumf.py", "neumf_torch.py"])
+def test_neumf_names_a_batch_size_of_0(program: str) -> None:
+    command = [sys.executable, str(EXAMPLES / program), "--batch-size=0"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 2 and "--batch-size 0 must be at least 1" in done.stderr.splitlines()[-1], done.stderr
+
+
 @pytest.mark.parametrize("dense", ["local", "server"])
 def test_neumf_trains_in_two_processes(dense: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("LIBRA_DENSE", dense)

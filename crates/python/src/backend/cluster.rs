@@ -5,7 +5,7 @@ mod watch;
 
 use core::iter;
 use core::time::Duration;
-use std::net::SocketAddr;
+use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::mpsc::{self, RecvTimeoutError};
 use std::sync::{Mutex, PoisonError};
 use std::thread;
@@ -24,6 +24,15 @@ use super::{Page, Part, Wanted, Whole, Written, check_signals};
 use crate::failure::Failure;
 
 const SIGNALS_EVERY: Duration = Duration::from_millis(50);
+
+/// Variable that lets a worker call another machine without a token.
+const INSECURE_VARIABLE: &str = "LIBRA_INSECURE";
+
+/// Time for which workers look for a controller in the process of another: it does not come back, as a process of its own may.
+const RETURN_MAX_OF_HOST: Duration = Duration::from_secs(5);
+
+/// Time for the reason of a join that has failed to come, when that took all the time there was.
+const REASON_TIME: Duration = Duration::from_secs(1);
 
 /// A worker of a cluster, from the definition of its tables to the end of the job.
 pub(crate) struct Cluster {
@@ -60,9 +69,40 @@ impl Samples {
     }
 }
 
-/// Protection of streams, as the environment says.
-fn security() -> Result<Security, Failure> {
-    Security::from_environment().map_err(|error| Failure::Value(format!("{TOKEN_VARIABLE}: {error}")))
+/// Protection of streams with the controller at this address, as the environment says. Without any, no other machine is called, as by
+/// `libra worker`.
+fn security(controller: SocketAddr) -> Result<Security, Failure> {
+    let is_insecure = match std::env::var(INSECURE_VARIABLE).unwrap_or_default().as_str() {
+        "true" | "1" => true,
+        "" | "false" | "0" => false,
+        text => return Err(Failure::Value(format!("{INSECURE_VARIABLE} = {text:?} must be true or false"))),
+    };
+    if is_insecure {
+        return Ok(Security::NONE);
+    }
+    let security = Security::from_environment();
+    let security = security.map_err(|error| Failure::Value(format!("{TOKEN_VARIABLE}: {error}")))?;
+    if security == Security::NONE && !controller.ip().to_canonical().is_loopback() {
+        return Err(Failure::Value(format!(
+            "the controller at {controller} is reached over a network: give the token that it has printed in {TOKEN_VARIABLE} (or \
+             {INSECURE_VARIABLE}=true, if it was started with --insecure)"
+        )));
+    }
+    Ok(security)
+}
+
+/// Names the variable of the token in the words of a handshake that has failed for want of the right one.
+fn with_variable(error: NodeError) -> Failure {
+    match error {
+        NodeError::Ended { reason, cause: _ }
+            if reason.contains("token") && !reason.contains("certificate") =>
+        {
+            Failure::ended(format!(
+                "{reason}; {TOKEN_VARIABLE} must have the token of the cluster, and no other"
+            ))
+        }
+        error => error.into(),
+    }
 }
 
 impl Cluster {
@@ -118,10 +158,12 @@ impl Cluster {
     /// Starts the controller, the servers and the switches in this process; returns the address of the controller. `plan` is the text
     /// of a plan of hot rows.
     pub(crate) fn host(&self, sizes: Sizes, plan: Option<&str>) -> Result<SocketAddr, Failure> {
-        let spec = self.spec(sizes, plan)?;
+        let spec = JobSpec { return_max: RETURN_MAX_OF_HOST, ..self.spec(sizes, plan)? };
+        // It listens on loopback.
+        let security = security(SocketAddr::from((Ipv4Addr::LOCALHOST, 0)))?;
         let cluster = LocalCluster::start(
             &spec,
-            LocalOptions { faults: self.faults, security: security()?, ..LocalOptions::default() },
+            LocalOptions { faults: self.faults, security, ..LocalOptions::default() },
             |_event| (),
         )?;
         let address = cluster.address();
@@ -173,16 +215,21 @@ impl Cluster {
         let (tables, mode, samples) = (lock(&self.tables).clone(), self.mode, lock(&self.samples).clone());
         // Workers lose other datagrams.
         let fault_seed = self.seed ^ u64::from(std::process::id());
-        let (security, drain) = (security()?, self.drain.clone());
+        let (security, drain) = (security(controller)?, self.drain.clone());
         let watch = Watch::from_environment()?;
         let inspector = watch.inspector();
+        let options = NodeOptions::new(controller);
+        let connect_timeout = options.connect_timeout.min(timeout);
+        // A controller that is not there is the reason then, and not that others are late.
+        let patience = if connect_timeout == timeout { timeout + REASON_TIME } else { timeout };
         let options = NodeOptions {
+            connect_timeout,
             faults: self.faults,
             fault_seed,
             security,
             drain,
             inspector,
-            ..NodeOptions::new(controller)
+            ..options
         };
         let run = move || match join(options) {
             Ok(worker) => {
@@ -201,11 +248,11 @@ impl Cluster {
                     Driver::new(worker, &names).run(&to_do, watch);
                 }
             }
-            Err(error) => drop(begun.send(Err(error.into()))),
+            Err(error) => drop(begun.send(Err(with_variable(error)))),
         };
         let spawned = thread::Builder::new().name("libra worker".to_owned()).spawn(run);
         spawned.map_err(|error| Failure::Runtime(format!("cannot start a thread: {error}")))?;
-        let barrier = match wait(&has_begun, Some(timeout))? {
+        let barrier = match wait(&has_begun, Some(patience))? {
             Some(outcome) => outcome?,
             None => {
                 let seconds = timeout.as_secs_f64();
@@ -347,8 +394,8 @@ impl Cluster {
         self.send(Request::FinishChunk { chunk, account })
     }
 
-    /// Ends the part of this worker. A worker that is done waits for the others, and the process with the servers for all.
-    /// Returns the packets that switches have added, in the process that has them.
+    /// Ends the part of this worker. A worker that is done waits for the others, and the process with the servers for all; one that is not
+    /// has so much time to leave. Returns the packets that switches have added, in the process that has them.
     pub(crate) fn finish(&self, is_done: bool, timeout: Duration) -> Result<u64, Failure> {
         if lock(&self.requests).is_none() {
             return Ok(0);
@@ -356,11 +403,20 @@ impl Cluster {
         let hosts = lock(&self.hosted).take();
         // The servers are in this process: without them, the others cannot go on. Leases of chunks go back to them.
         let is_done = is_done || (hosts.is_some() && lock(&self.samples).is_none());
-        let timeout = (!is_done).then_some(timeout);
-        let finished = self.ask(|reply| Request::Finish { is_done, reply }, timeout);
+        let time = (!is_done).then_some(timeout);
+        let finished = self.ask(|reply| Request::Finish { is_done, reply }, time);
         *lock(&self.requests) = None;
-        finished?;
-        hosts.map_or(Ok(0), |cluster| Ok(cluster.finish()?.outcome.packets_aggregated()))
+        let finished = finished?;
+        let packets =
+            hosts.map_or(Ok(0), |cluster| cluster.finish().map(|done| done.outcome.packets_aggregated()));
+        let late = || {
+            let seconds = timeout.as_secs_f64();
+            Failure::Lost(format!(
+                "this worker has not left the cluster after {seconds} s: its last pushes may be lost"
+            ))
+        };
+        let packets = packets?;
+        finished.map(|()| packets).ok_or_else(late)
     }
 }
 

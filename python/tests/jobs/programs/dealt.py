@@ -7,7 +7,7 @@ import time
 
 import libra_ps as libra
 import numpy as np
-from libra_ps.tables import Rule
+from libra_ps.definitions import Rule
 
 parser = argparse.ArgumentParser()
 parser.add_argument("--samples", type=int, default=4000)

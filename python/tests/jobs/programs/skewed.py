@@ -5,7 +5,7 @@ import time
 
 import libra_ps as libra
 import numpy as np
-from libra_ps.tables import Rule
+from libra_ps.definitions import Rule
 
 session = libra.init(mode=sys.argv[1], log=True, timeout=30)
 client = libra.Client()

@@ -4,7 +4,7 @@ import sys
 
 import libra_ps as libra
 import numpy as np
-from libra_ps.tables import Rule
+from libra_ps.definitions import Rule
 
 mode, dies = sys.argv[1], "dies" in sys.argv[2:]
 session = libra.init(log=True, mode=mode, servers=2, timeout=float(sys.argv[-1]) if sys.argv[-1].isdigit() else 30)

@@ -167,12 +167,15 @@ impl Driver {
                     drop(reply.send(self.seen(outcome)));
                 }
                 Request::Finish { is_done, reply } => {
-                    let Self { worker, is_drained, .. } = self;
+                    let Self { worker, is_drained, failed, .. } = self;
                     let outcome = match is_drained {
                         true => worker.drain(),
                         false if is_done => worker.report(String::new()),
                         false => worker.leave(),
                     };
+                    // A push that has failed since the last operation that waited.
+                    let lost = failed.filter(|error| *error != ClientError::Drained);
+                    let outcome = outcome.and_then(|()| lost.map_or(Ok(()), Err));
                     watch.ended(&outcome, is_drained);
                     drop(reply.send(outcome));
                     return;
