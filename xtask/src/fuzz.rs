@@ -5,8 +5,6 @@ use clap::Args;
 
 use crate::{Outcome, shell};
 
-/// Packages with targets.
-const PACKAGES: &[&str] = &["libra-fuzz", "libra-net", "libra-pslite"];
 /// Milliseconds of random inputs for each target, for the library that makes them.
 pub(crate) const TIME: &str = "BOLERO_RANDOM_TEST_TIME_MS";
 /// Time of each target in CI. That of the program in the kernel is a part of `cargo xtask xdp`.
@@ -34,8 +32,8 @@ impl Options {
 }
 
 pub(crate) fn run(options: &Options) -> Result<Outcome> {
+    // Of all packages: with a part of them, dependencies would be built again with fewer features.
     let mut arguments = vec!["test", "--quiet", "--lib", "--test", "targets"];
-    arguments.extend(PACKAGES.iter().flat_map(|package| ["--package", package]));
     let threads = format!("--test-threads={}", options.jobs);
     arguments.extend(["--", "--nocapture", &threads, &options.target]);
     let mut test = shell::cargo(&arguments);

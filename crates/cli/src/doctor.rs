@@ -125,15 +125,14 @@ impl Arguments {
                 bail!("--interface {interface}: this machine has no such interface");
             }
         }
-        let tables = self.rows.zip(self.width).map(|(rows, width)| {
-            let state = state_values(&self.optimizer, width as usize)
-                .map_err(|error| anyhow!("--optimizer: {error}"))?;
-            Ok(Tables { rows, width, state: u32::try_from(state)?, servers: self.servers })
-        });
+        // Without rows, too, the name must be one.
+        let state = state_values(&self.optimizer, self.width.unwrap_or(1) as usize);
+        let state = u32::try_from(state.map_err(|error| anyhow!("--optimizer: {error}"))?)?;
+        let tables = |(rows, width)| Tables { rows, width, state, servers: self.servers };
         Ok(Needs {
             workers: self.workers,
             members: self.members,
-            tables: tables.transpose().map_err(|error: anyhow::Error| error)?,
+            tables: self.rows.zip(self.width).map(tables),
             memory_limit: self.memory_limit,
             mtu: self.mtu,
             state_directory: self.state_dir.clone(),

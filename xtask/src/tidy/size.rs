@@ -14,7 +14,7 @@ struct Limit {
 /// readers of data sets (`data`), by jobs that resume, by checkpoints at URLs, by training from data sets of any size that are read ahead, by exports
 /// for serving, and by data that are followed.
 const LIMITS: &[Limit] =
-    &[Limit { folder: "crates/", max: 74_000 }, Limit { folder: "crates/cli/", max: 5_100 }];
+    &[Limit { folder: "crates/", max: 75_000 }, Limit { folder: "crates/cli/", max: 5_150 }];
 
 /// The production lines of each folder with a limit.
 pub(crate) fn rules(modules: &[Module]) -> Vec<Measured> {

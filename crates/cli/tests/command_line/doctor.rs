@@ -98,6 +98,7 @@ fn bad_input_of_a_doctor_gets_one_line() {
     refused(&["--to", "a:1", "--listen", "127.0.0.1:0"], 2, &["cannot be used with"]);
     refused(&["--rows", "5"], 2, &["required"]);
     refused(&["--rows", "5", "--width", "2", "--optimizer", "adom"], 1, &["--optimizer", "adom"]);
+    refused(&["--optimizer", "banana"], 1, &["--optimizer", "banana"]);
     refused(&["--state-dir", "nowhere/at/all"], 1, &["nowhere/at/all"]);
     refused(&["--interface", "none0"], 1, &["none0", "no such interface"]);
     let taken = TcpListener::bind("127.0.0.1:0").unwrap();

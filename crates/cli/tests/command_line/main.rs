@@ -23,6 +23,7 @@ mod output;
 mod process;
 mod refusals;
 mod resume;
+mod rolling;
 mod security;
 #[allow(dead_code, reason = "some of it is only for the tests of the crate")]
 #[path = "../../../data/tests/sets/server.rs"]

@@ -23,6 +23,16 @@ fn an_unknown_host_is_named_until_patience_ends() {
 }
 
 #[test]
+fn an_advertised_name_without_address_is_no_controller() {
+    for name in ["member.invalid", "member.invalid:7701"] {
+        let arguments = ["server", "--controller", "127.0.0.1:9", "--advertise", name, "--patience", "1"];
+        assert_refused(&arguments, 75, &[&format!("--advertise {name}: no such host"), "tried for"]);
+        let stderr = run(&arguments).stderr;
+        assert!(!String::from_utf8_lossy(&stderr).contains("controller"), "{name}");
+    }
+}
+
+#[test]
 fn a_place_that_is_none_is_an_error_of_the_command_line() {
     for (place, reason) in [
         ("localhost", "no port"),
@@ -33,7 +43,10 @@ fn a_place_that_is_none_is_an_error_of_the_command_line() {
         assert_refused(&["worker", "--controller", place], 2, &["--controller", reason]);
     }
     assert_refused(&["server", "--advertise", "a b"], 2, &["--advertise", "nor a name"]);
-    assert_refused(&["server", "--patience", "long"], 2, &["--patience"]);
+    for time in ["long", "nan", "-1"] {
+        let patience = format!("--patience={time}");
+        assert_refused(&["server", &patience], 2, &["--patience", time, "expected seconds"]);
+    }
 }
 
 #[test]

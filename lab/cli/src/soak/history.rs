@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::time::Duration;
 
-use anyhow::Result;
+use anyhow::{Result, bail};
 use libra_proto::Peer;
 
 use super::controller::{Counts, Event, LogEntry};
@@ -79,6 +79,23 @@ impl History {
             switches: killed(Target::Switch).chain(lost.map(|entry| entry.at)).collect(),
             workers: killed(Target::Worker).collect(),
         }
+    }
+
+    /// Fails if something was lost though all that ended did so in order. Of a switch nothing is left to replay if there is another
+    /// for its regions.
+    pub(super) fn check_order(&self, has_other_switch: bool) -> Result<()> {
+        if self.injected.iter().any(|injected| matches!(injected.kind, FaultKind::Killed(_))) {
+            return Ok(());
+        }
+        let counts = &self.counts.servers;
+        let (pushes, rounds, replays) = (counts.lost_pushes, counts.lost_rounds, counts.replays);
+        if pushes > 0 || rounds > 0 {
+            bail!("servers lost {pushes} acknowledged pushes and {rounds} rounds, and none was killed");
+        }
+        if replays > 0 && has_other_switch && self.deaths().switches.is_empty() {
+            bail!("{replays} replays to shards, and no switch was killed or lost");
+        }
+        Ok(())
     }
 
     /// Time from a fault until the cluster had recovered: the regions of a switch have another owner, a worker is
@@ -203,5 +220,27 @@ mod tests {
         let after = |fault: usize| history.stall_after(&history.injected[fault]);
         assert_eq!(after(0), Some(Duration::from_millis(210)));
         assert_eq!(after(1), Some(Duration::from_millis(800)));
+    }
+
+    #[test]
+    fn drains_lose_nothing_and_leave_nothing_to_replay() {
+        let history = |kind, pushes, replays| {
+            let mut history = History::default();
+            history.injected.push(InjectedFault { at: 1, kind, process: String::new() });
+            history.counts.servers.lost_pushes = pushes;
+            history.counts.servers.replays = replays;
+            history
+        };
+        let (drained, killed) = (FaultKind::Drained(Target::Switch), FaultKind::Killed(Target::Switch));
+        let error = |history: &History| history.check_order(true).unwrap_err().to_string();
+        assert!(error(&history(drained, 3, 0)).contains("3 acknowledged pushes"));
+        assert!(error(&history(drained, 0, 5)).contains("5 replays"));
+        assert!(history(drained, 0, 0).check_order(true).is_ok());
+        assert!(history(drained, 0, 5).check_order(false).is_ok(), "its regions had no other switch");
+        assert!(history(killed, 3, 5).check_order(true).is_ok());
+        let mut lost = history(drained, 0, 5);
+        let event = Event::Lost { peer: Peer::Switch(1), reason: String::new() };
+        lost.entries.push(LogEntry { at: 2, event });
+        assert!(lost.check_order(true).is_ok(), "it was taken for dead");
     }
 }

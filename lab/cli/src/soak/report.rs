@@ -118,6 +118,7 @@ struct Configuration {
     /// Bytes of a server.
     memory_limit: Option<u64>,
     kill: Vec<String>,
+    drain: Vec<String>,
 }
 
 pub(super) struct Report<'a> {
@@ -231,6 +232,7 @@ impl<'a> Report<'a> {
                 checkpoint_every: arguments.checkpoint_every.map(|every| every.as_secs_f64()),
                 memory_limit: arguments.memory_limit,
                 kill: arguments.kill.iter().map(ToString::to_string).collect(),
+                drain: arguments.drain.iter().map(ToString::to_string).collect(),
             },
         }
     }

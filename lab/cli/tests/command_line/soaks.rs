@@ -64,6 +64,20 @@ fn a_soak_with_kills_of_every_role_is_equal_to_the_bit() {
     assert_refused(&["soak", "--workers", "1", "--kill", "worker@3s"], 1, &["two"]);
 }
 
+#[test]
+fn a_soak_of_drains_loses_nothing() {
+    let directory = TempDir::new().unwrap();
+    let file = directory.path().join("out.json");
+    let drains = ["worker@1s", "switch@2s", "server@3s", "controller@4s"];
+    let (typed, json_file) = (drains.join(","), file.to_str().unwrap());
+    let output = run(&["soak", "--seconds", "6", "--log", "--drain", &typed, "--json", json_file]);
+    let (stdout, stderr) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+    assert_eq!(output.status.code(), Some(0), "{stdout}{stderr}");
+    let json = json(&file);
+    assert_eq!(json["configuration"]["drain"], Value::from(&drains[..]));
+    assert_eq!((&json["workers"]["left"], &json["server"]["lost_pushes"]), (&1.into(), &0.into()));
+}
+
 /// The processes that one has started, when there are so many.
 fn children_of(parent: u32, count: usize) -> Vec<String> {
     let children = || {
