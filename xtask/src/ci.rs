@@ -57,23 +57,7 @@ const STEPS: &[Step] = &[
 
 const TEST: &str = "test";
 /// The faults that the simulator, the fuzz targets, and the conformance vectors in software and in the program of a P4 switch must find; a build of its own, for no other has them.
-const MUTANTS: &[&str] = &[
-    "test",
-    "--quiet",
-    "--release",
-    "--package",
-    "libra-faultsim",
-    "--package",
-    "libra-fuzz",
-    "--package",
-    "libra-conformance",
-    "--package",
-    "libra-p4model",
-    "--features",
-    "mutants",
-    "--test",
-    "mutants",
-];
+const MUTANTS: &[&str] = &["test", "--quiet", "--release", "--features", "mutants", "--test", "mutants"];
 /// Real processes that are killed, for a quarter of a minute.
 const SOAK: &[&str] = &[
     "soak",

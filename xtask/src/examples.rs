@@ -22,11 +22,12 @@ pub(crate) fn run() -> Result<Outcome> {
         "--release",
         "--bin",
         "libra",
-        "--package",
-        "libra-cli",
-        "--package",
-        "libra-examples",
-        "--examples",
+        "--example",
+        "logistic_regression",
+        "--example",
+        "in_process",
+        "--example",
+        "custom_plan",
     ]))?;
     let source = std::fs::read_to_string(shell::root().join("examples/logistic_regression.rs"))?;
     let lines = source.lines().count();
