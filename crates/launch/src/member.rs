@@ -310,7 +310,7 @@ fn serve(arguments: &ServerArguments, state: Option<&Path>, bars: Bars, watch: &
         && usize::from(given) != found
     {
         bars.line(&format!(
-            "server: note: --shards-per-server {given} is ignored: it goes on with all shards of its state directory, {found}"
+            "server: note: --shards-per-server {given} is ignored, as its state directory has {found}"
         ));
     }
     for found in node.goes_on_from() {

@@ -232,7 +232,8 @@ fn damage_in_a_directory_is_named_and_the_one_before_is_taken() {
     };
     let exported = place.path("exported");
     runs(&["export", "--from", &state, "--to", &exported]);
-    let current = json(&Path::new(&exported).join("current.json"));
+    let current = fs::read_to_string(Path::new(&exported).join("current.json")).unwrap();
+    let current: Value = serde_json::from_str(&current).unwrap();
     assert_eq!(current["version"], before, "{current}");
     let other = place.path("other");
     runs(&place.job(&["--epochs", "1", "--restore-from", &state, "--state-dir", &other]));
