@@ -250,7 +250,10 @@ fn a_worker_takes_a_free_share_once_all_act_on_the_view() {
     assert_eq!(start.cluster.view, harness.view().of(Kind::Worker));
     assert_eq!(harness.view().workers.keys().copied().collect::<Vec<_>>(), [1, 2]);
     let link = harness.join(Worker(3));
-    assert!(matches!(harness.received_on(link).as_slice(), [Message::Abort { .. }]), "both shares are taken");
+    assert!(
+        matches!(harness.received_on(link).as_slice(), [Message::NoPlace { .. }]),
+        "both shares are taken"
+    );
     assert!(harness.closed.contains(&link));
 }
 
