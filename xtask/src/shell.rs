@@ -22,6 +22,16 @@ pub(crate) fn cargo(arguments: &[&str]) -> Command {
     let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
     let mut command = Command::new(cargo);
     command.args(arguments).current_dir(root());
+    // They are those of this program. Build scripts that read them, as that of `ring`, would run again, and all that depends on them would
+    // be built again.
+    for (name, _) in std::env::vars_os() {
+        if ["CARGO_PKG_", "CARGO_MANIFEST_"]
+            .iter()
+            .any(|of_package| name.to_string_lossy().starts_with(of_package))
+        {
+            command.env_remove(name);
+        }
+    }
     command
 }
 
