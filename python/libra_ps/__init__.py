@@ -61,6 +61,7 @@ _ABSENT = {
     "ddp": "wrap the model in torch.nn.parallel.DistributedDataParallel itself",
     "open": "load the directory with libra_ps.load",
     "amp": "use torch.amp.GradScaler",
+    "tables": "libra_ps.stats() has the tables, and libra_ps.save saves them",
     "Table": "modules of libra_ps.nn make tables, and libra_ps.Client().add_table",
 }
 
