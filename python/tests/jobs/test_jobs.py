@@ -122,7 +122,7 @@ def test_workers_with_other_tables_are_refused(how: str, text: str) -> None:
     outputs = [job.communicate(timeout=120) for job in jobs]
     assert all(job.returncode == 1 for job in jobs), outputs
     assert re.search(text, outputs[1][1]), outputs[1][1]
-    assert "ClusterEnded" in outputs[0][1] and "a worker has other tables" in outputs[0][1]
+    assert "ClusterEnded" in outputs[0][1] and "a worker has another job" in outputs[0][1]
 
 
 def test_workers_that_do_not_come_are_a_timeout() -> None:
