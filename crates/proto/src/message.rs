@@ -324,7 +324,7 @@ pub enum Message {
     Restoring(Restoring),
     /// From the controller, in answer to a `Join`: all places of its kind are taken, until a member is given up (rule M22).
     NoPlace {
-        /// How many are there.
+        /// The number of members that are there, in words.
         reason: String,
     },
 }
