@@ -8,17 +8,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use bytes::Bytes;
-use libra_objects::{Environment, Kind, Objects, Upload, normal};
+use libra_objects::{Environment, Kind, Objects, PART_BYTES, Upload, normal};
 
 use crate::error::{At, DataError, Fault};
 use crate::place::parse_root;
-
-/// Size of a part, and of what is uploaded whole.
-const PART: u64 = 8 << 20;
-/// Parts that are sent at the same time, and are in memory until then.
-const PARTS_AT_ONCE: usize = 4;
-/// Parts that an object may have, at the strictest store.
-const PARTS_MAX: u64 = 10_000;
 
 /// Destination of a data set: a directory, or objects of a store. Files for a store are written to a temporary directory, and
 /// uploaded and removed there one by one as each is complete.
@@ -139,22 +132,15 @@ impl Store {
         let refused = |fault: libra_objects::Fault| At::file(self.root.name_of(&path)).error(fault.into());
         let unread = |error| At::file(file.to_string_lossy()).error(Fault::io("reading", error));
         let mut source = File::open(file).map_err(unread)?;
-        let upload = if bytes <= PART { None } else { self.objects.begin_upload(&path).map_err(refused)? };
+        let upload =
+            if bytes <= PART_BYTES { None } else { self.objects.begin_upload(&path).map_err(refused)? };
         let Some(mut upload) = upload else {
             let whole = read(&mut source, bytes).map_err(unread)?;
             return self.objects.put(&path, whole).map_err(refused);
         };
         let mut send = |upload: &mut Upload| {
-            let size = PART.max(bytes.div_ceil(PARTS_MAX));
-            let mut left = bytes;
-            while left > 0 {
-                let mut parts = Vec::with_capacity(PARTS_AT_ONCE);
-                while parts.len() < PARTS_AT_ONCE && left > 0 {
-                    parts.push(read(&mut source, size.min(left)).map_err(unread)?);
-                    left -= size.min(left);
-                }
-                self.objects.send_parts(upload, &parts).map_err(refused)?;
-            }
+            let next = |bytes| read(&mut source, bytes).map_err(unread);
+            self.objects.send_all(upload, bytes, PART_BYTES, next, refused)?;
             self.objects.finish_upload(upload).map_err(refused)
         };
         let sent = send(&mut upload);

@@ -30,4 +30,4 @@ pub use environment::Environment;
 pub use fault::Fault;
 pub use objects::{Counts, Created, Object, Objects, Replaced, Version, normal};
 pub use place::{BadPlace, Kind, Place, without_secrets};
-pub use upload::Upload;
+pub use upload::{PART_BYTES, Upload};

@@ -11,6 +11,13 @@ use object_store::{Error, MultipartUpload, ObjectStoreExt, PutPayload};
 use crate::fault::Fault;
 use crate::objects::Objects;
 
+/// Size of a part, and of what is uploaded whole.
+pub const PART_BYTES: u64 = 8 << 20;
+/// Parts that are sent at the same time, and are in memory until then.
+const PARTS_AT_ONCE: usize = 4;
+/// Parts that an object may have, at the strictest store.
+const PARTS_MAX: u64 = 10_000;
+
 /// An object that is uploaded in parts.
 pub struct Upload {
     path: Path,
@@ -86,6 +93,34 @@ impl Objects {
                 let all = try_join_all(parts.iter().map(|part| file.put_part(part.clone().into())));
                 self.runtime.block_on(all).map_err(|error| Fault::of(&error, 0, &self.context))?;
             }
+        }
+        Ok(())
+    }
+
+    /// Uploads all parts of an object of so many bytes. `read` returns the next ones, as many as it is asked for. A part has
+    /// `part_bytes`, or more where there would be too many parts for a store otherwise.
+    ///
+    /// # Errors
+    /// `read` failed, or the store refused.
+    pub fn send_all<E>(
+        &self,
+        upload: &mut Upload,
+        bytes: u64,
+        part_bytes: u64,
+        mut read: impl FnMut(u64) -> Result<Bytes, E>,
+        refused: impl Fn(Fault) -> E,
+    ) -> Result<(), E> {
+        let size = part_bytes.max(bytes.div_ceil(PARTS_MAX));
+        let mut left = bytes;
+        let mut parts = Vec::with_capacity(PARTS_AT_ONCE);
+        while left > 0 {
+            parts.clear();
+            while parts.len() < PARTS_AT_ONCE && left > 0 {
+                let next = size.min(left);
+                parts.push(read(next)?);
+                left -= next;
+            }
+            self.send_parts(upload, &parts).map_err(&refused)?;
         }
         Ok(())
     }

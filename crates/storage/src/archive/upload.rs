@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use libra_objects::{Fault, Upload};
+use libra_objects::{Fault, PART_BYTES, Upload};
 use tracing::debug;
 
 use super::{Archive, ArchiveError, Commit};
@@ -16,12 +16,6 @@ use crate::disk::{Disk, read_exact};
 /// After the name of a file that is uploaded in parts: an object with the identity of that, so that it can be given up by another
 /// process.
 pub(super) const NOTE: &str = ".upload";
-/// Size of a part, and of what is uploaded whole.
-const PART: u64 = 8 << 20;
-/// Parts that are sent at the same time, and are in memory until then.
-const PARTS_AT_ONCE: usize = 4;
-/// Parts that an object may have, at the strictest store.
-const PARTS_MAX: u64 = 10_000;
 /// A sleep is no longer, so that an upload can be given up.
 const SLEEP: Duration = Duration::from_millis(100);
 
@@ -48,7 +42,7 @@ impl Uploader {
     /// For a shard of the job that owns the URL.
     pub fn new(archive: Archive, owner: u64, rate: Rate, given_up: Arc<AtomicBool>) -> Self {
         let (uploaded, sent) = (BTreeMap::new(), (0, Instant::now()));
-        Self { archive, owner, rate, part_bytes: PART, given_up, uploaded, sent }
+        Self { archive, owner, rate, part_bytes: PART_BYTES, given_up, uploaded, sent }
     }
 
     /// The same with parts of another size than 8 MiB. Stores want 5 MiB at least.
@@ -163,17 +157,13 @@ impl Uploader {
         upload: &mut Upload,
     ) -> Result<(), ArchiveError> {
         let archive = self.archive.clone();
-        let size = self.part_bytes.max(file.bytes.div_ceil(PARTS_MAX));
-        let (mut offset, mut checksum) = (0, 0);
-        let mut parts = Vec::with_capacity(PARTS_AT_ONCE);
-        while offset < file.bytes {
-            parts.clear();
-            while parts.len() < PARTS_AT_ONCE && offset < file.bytes {
-                parts.push(self.read(disk, local, offset, size.min(file.bytes - offset), &mut checksum)?);
-                offset = file.bytes.min(offset + size);
-            }
-            archive.objects.send_parts(upload, &parts).map_err(archive.fail(name))?;
-        }
+        let (part_bytes, mut offset, mut checksum) = (self.part_bytes, 0, 0);
+        let next = |bytes| {
+            let part = self.read(disk, local, offset, bytes, &mut checksum);
+            offset += bytes;
+            part
+        };
+        archive.objects.send_all(upload, file.bytes, part_bytes, next, archive.fail(name))?;
         compare(local, file, checksum)?;
         archive.objects.finish_upload(upload).map_err(archive.fail(name))
     }
