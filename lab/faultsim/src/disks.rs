@@ -17,8 +17,8 @@ use crate::world::{Happening, World};
 
 /// A sync takes up to this long.
 const SYNC_MAX: Duration = Duration::from_millis(4);
-/// A process that sleeps takes results of its disk when it wakes up: its state is polled at this interval.
-const ASLEEP_PAUSE: Duration = Duration::from_millis(50);
+/// A process that sleeps takes results of its disk, and commands, when it wakes up: its state is polled at this interval.
+pub(crate) const ASLEEP_PAUSE: Duration = Duration::from_millis(50);
 
 /// A disk that takes its time, until then.
 #[derive(Debug, Clone)]

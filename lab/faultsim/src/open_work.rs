@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 
 use libra_proto::{AddedPhase, AddedPhases, ControllerCommand, Role};
 
+use crate::disks::ASLEEP_PAUSE;
 use crate::network::Host;
 use crate::process::AnyRole;
 use crate::random::Random;
@@ -73,12 +74,15 @@ impl ScenarioRunner {
         self.schedule(at, Scheduled::AddPhases(host, added.count()));
     }
 
-    /// The front end of a controller adds phases behind those that it knows.
+    /// The front end of a controller adds phases behind those that it knows. It is asleep while its controller is.
     pub(crate) fn add_phases(&mut self, host: Host, behind: u64) {
-        let Some(command) = self.open_work.as_mut().map(|work| work.add(behind)) else { return };
         if host != self.controller || !self.world.is_alive(host) {
             return;
         }
+        if !self.world.is_awake(host) {
+            return self.schedule(self.world.now() + ASLEEP_PAUSE, Scheduled::AddPhases(host, behind));
+        }
+        let Some(command) = self.open_work.as_mut().map(|work| work.add(behind)) else { return };
         self.world.act(host, |role, now| {
             if let AnyRole::Controller(controller) = role {
                 controller.handle_command(now, command);
