@@ -11,7 +11,9 @@ use crate::columns::Columns;
 use crate::description::{Category, Description, FILE_NAME, Keys, Text};
 use crate::error::{At, DataError, Fault};
 use crate::hash::{splitmix64, text_id};
-use crate::parquet_file::{GroupReader, LeafType, ParquetFile, Role, leaf_types, read_footer, roles};
+use crate::parquet_file::{
+    FirstTypes, GroupReader, LeafType, ParquetFile, Role, leaf_types, read_footer, roles,
+};
 use crate::place::{Format, Packing, Place};
 use crate::store::{FileInfo, Store};
 use crate::text_file::{Run, TextColumns, TextReader, open_index};
@@ -244,6 +246,14 @@ impl DataSet {
         sum
     }
 
+    /// Checks that values of its files mean what they do in those that were compared before.
+    pub(crate) fn compare_types(&self, types: &mut FirstTypes) -> Result<(), DataError> {
+        self.files.iter().try_for_each(|(info, content)| match content {
+            Content::Parquet(file) => types.compare(info, file, &self.roles),
+            Content::Text(..) => Ok(()),
+        })
+    }
+
     /// Splits the chunks into those that are trained and those that are tested on.
     pub fn split(&self, split: Split) -> (Vec<Chunk>, Vec<Chunk>) {
         match split {
@@ -474,34 +484,6 @@ impl Opener<'_> {
         let text = Some(columns);
         let (files, chunks) = (files.into(), chunks.into());
         Ok(DataSet { store: self.store, schema, roles: Vec::new(), text, files, chunks })
-    }
-}
-
-/// Types of the columns that have roles, each with the first file whose column has one.
-#[derive(Default)]
-struct FirstTypes(Vec<(String, LeafType)>);
-
-impl FirstTypes {
-    /// Checks that values of a file mean what they do in the first one: an id would have two keys otherwise.
-    fn compare(
-        &mut self,
-        info: &FileInfo,
-        file: &ParquetFile,
-        roles: &[(String, Role)],
-    ) -> Result<(), DataError> {
-        for (position, (leaf, (column, role))) in file.types().zip(roles).enumerate() {
-            match self.0.get_mut(position) {
-                None => self.0.push((info.name.clone(), leaf.clone())),
-                Some(first) if first.1.is_null => *first = (info.name.clone(), leaf.clone()),
-                Some((first, expected)) if !leaf.is_like(expected, *role) => {
-                    let (found, expected) = (leaf.text.clone(), expected.text.clone());
-                    let fault = Fault::OtherType { found, expected, first: first.clone() };
-                    return Err(info.at().column(column).error(fault));
-                }
-                Some(_) => {}
-            }
-        }
-        Ok(())
     }
 }
 

@@ -1,6 +1,6 @@
 //! Destination of a data set that is written: a directory, or objects below a URL.
 
-use std::fs::{self, DirBuilder, File};
+use std::fs::{self, DirBuilder, File, TryLockError};
 use std::io::{self, Read};
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
@@ -26,7 +26,19 @@ pub struct Destination {
 struct Store {
     objects: Objects,
     root: libra_objects::Place,
-    spool: PathBuf,
+    /// Removed with this.
+    _spool: Spool,
+}
+
+/// Names of temporary directories begin so; the number of the process and one of its own follow.
+const SPOOL: &str = "libra-data-";
+
+/// A temporary directory that is locked as long as its process lives: one without a lock is of a process that was killed.
+#[derive(Debug)]
+struct Spool {
+    path: PathBuf,
+    /// The lock, if the file system has locks.
+    _directory: File,
 }
 
 impl From<&Path> for Destination {
@@ -60,9 +72,9 @@ impl Destination {
         if !objects.list(&root.path).map_err(refused)?.is_empty() {
             return Err(at.error(Fault::NotEmpty));
         }
-        let spool = temporary_directory()?;
-        let directory = spool.clone();
-        Ok(Self { directory, store: Some(Arc::new(Store { objects, root, spool })) })
+        let spool = Spool::create(&std::env::temp_dir())?;
+        let directory = spool.path.clone();
+        Ok(Self { directory, store: Some(Arc::new(Store { objects, root, _spool: spool })) })
     }
 
     /// The directory in which files are written.
@@ -151,30 +163,85 @@ impl Store {
     }
 }
 
-impl Drop for Store {
-    fn drop(&mut self) {
-        let _ = fs::remove_dir_all(&self.spool);
-    }
-}
-
 fn read(source: &mut File, bytes: u64) -> io::Result<Bytes> {
     let mut buffer = vec![0; usize::try_from(bytes).expect("a part fits into memory")];
     source.read_exact(&mut buffer)?;
     Ok(buffer.into())
 }
 
-/// Makes a directory that only this user may read.
-fn temporary_directory() -> Result<PathBuf, DataError> {
-    static MADE: AtomicU64 = AtomicU64::new(0);
-    let all = std::env::temp_dir();
-    loop {
-        let number = MADE.fetch_add(1, Ordering::Relaxed);
-        let path = all.join(format!("libra-data-{}-{number}", std::process::id()));
-        match DirBuilder::new().mode(0o700).create(&path) {
-            // One that a process of this number has left.
-            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
-            Err(error) => return Err(At::file(path.to_string_lossy()).error(Fault::io("creating", error))),
-            Ok(()) => return Ok(path),
+impl Spool {
+    /// Makes a directory that only this user may read, and removes what killed processes have left.
+    fn create(all: &Path) -> Result<Self, DataError> {
+        static MADE: AtomicU64 = AtomicU64::new(0);
+        sweep(all);
+        loop {
+            let number = MADE.fetch_add(1, Ordering::Relaxed);
+            let path = all.join(format!("{SPOOL}{}-{number}", std::process::id()));
+            let created = DirBuilder::new().mode(0o700).create(&path).and_then(|()| File::open(&path));
+            let directory = match created {
+                // There is one of another container, or another process has removed this one already.
+                Err(error) if error.kind() == io::ErrorKind::AlreadyExists => continue,
+                Err(error) if error.kind() == io::ErrorKind::NotFound && all.is_dir() => continue,
+                Err(error) => {
+                    return Err(At::file(path.to_string_lossy()).error(Fault::io("creating", error)));
+                }
+                Ok(directory) => directory,
+            };
+            let is_locked = !matches!(directory.try_lock(), Err(TryLockError::WouldBlock));
+            // Another process may have removed it before it was locked.
+            if is_locked && path.is_dir() {
+                return Ok(Self { path, _directory: directory });
+            }
         }
+    }
+}
+
+impl Drop for Spool {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.path);
+    }
+}
+
+/// Removes temporary directories that have no lock, as far as this user may.
+fn sweep(all: &Path) {
+    let Ok(entries) = fs::read_dir(all) else { return };
+    for entry in entries.flatten() {
+        let name = entry.file_name();
+        let numbers = name.to_str().and_then(|name| name.strip_prefix(SPOOL)?.split_once('-'));
+        let is_own = numbers.is_some_and(|(process, number)| {
+            [process, number].iter().all(|text| text.parse::<u64>().is_ok())
+        });
+        if is_own && entry.file_type().is_ok_and(|kind| kind.is_dir()) {
+            let path = entry.path();
+            let Ok(directory) = File::open(&path) else { continue };
+            // The lock is held until it is gone, so that its process does not take it for its own.
+            if directory.try_lock().is_ok() {
+                let _ = fs::remove_dir_all(path);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn directories_without_a_lock_are_removed() {
+        let all = tempfile::tempdir().unwrap();
+        let make = |name: &str| {
+            fs::create_dir(all.path().join(name)).unwrap();
+            fs::write(all.path().join(name).join("part-00000.parquet"), "PAR1").unwrap();
+        };
+        let others = ["libra-data-1", "libra-data-1-b", "libra-data-1-2-3", "data-1-2"];
+        others.iter().chain(&["libra-data-1-7"]).for_each(|name| make(name));
+        fs::write(all.path().join("libra-data-2-2"), "a file").unwrap();
+        let live = [(); 2].map(|()| Spool::create(all.path()).unwrap());
+        assert!(live.iter().all(|spool| spool.path.is_dir()));
+        assert!(!all.path().join("libra-data-1-7").exists());
+        assert!(others.iter().chain(&["libra-data-2-2"]).all(|name| all.path().join(name).exists()));
+        let paths = live.each_ref().map(|spool| spool.path.clone());
+        drop(live);
+        assert!(!paths.iter().any(|path| path.exists()));
     }
 }

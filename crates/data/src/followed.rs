@@ -1,12 +1,13 @@
 //! Directories to which files are added while they are read.
 
 use std::cmp::Ordering;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use libra_objects::Kind;
 
 use crate::dataset::{DataSet, Options, described};
 use crate::error::{DataError, Fault};
+use crate::parquet_file::FirstTypes;
 use crate::place::{Place, natural_order};
 use crate::store::Store;
 use crate::write::SUCCESS;
@@ -18,6 +19,7 @@ pub struct Followed {
     place: Place,
     store: Arc<Store>,
     options: Options,
+    types: Mutex<FirstTypes>,
 }
 
 /// A file of a [`Followed`] directory.
@@ -51,7 +53,7 @@ impl Followed {
             return Err(place.at().error(Fault::BadPlace { reason }));
         }
         let store = options.store(&place)?;
-        let followed = Self { place, store, options: options.clone() };
+        let followed = Self { place, store, options: options.clone(), types: Mutex::default() };
         followed.list()?;
         Ok(followed)
     }
@@ -83,17 +85,24 @@ impl Followed {
         Ok(Listing { files: files.collect(), is_complete })
     }
 
-    /// Opens one of the files.
+    /// Opens one of the files, whose columns mean what those of the files that were opened before do.
     ///
     /// # Errors
-    /// Those of [`DataSet::open`].
+    /// Those of [`DataSet::open`], for all these files together.
     pub fn file(&self, name: &str) -> Result<DataSet, DataError> {
         let description = match &self.options.description {
             Some(description) => Some(description.clone()),
             None => described(&self.store, &self.place)?.map(|(_, description)| description),
         };
         let options = Options { description, ..self.options.clone() };
-        DataSet::open_at(&self.place.below(name), &options, &mut |_| {})
+        let set = DataSet::open_at(&self.place.below(name), &options, &mut |_| {})?;
+        let mut types = self.types.lock().unwrap_or_else(PoisonError::into_inner);
+        // A file that is refused may be replaced: it is none to compare others with.
+        let mut compared = types.clone();
+        set.compare_types(&mut compared)?;
+        *types = compared;
+        drop(types);
+        Ok(set)
     }
 }
 

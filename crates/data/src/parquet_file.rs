@@ -5,6 +5,7 @@
 mod bytes;
 mod footer;
 mod leaf;
+mod types;
 
 use std::sync::Arc;
 
@@ -23,6 +24,7 @@ use crate::store::OpenFile;
 
 pub(crate) use footer::read as read_footer;
 pub(crate) use leaf::{LeafType, leaf_types};
+pub(crate) use types::FirstTypes;
 
 /// Role of a column in a data set.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -27,8 +27,9 @@ impl Default for ShuffleSettings {
 /// several; the order is the same wherever chunks end.
 ///
 /// Each open piece has a block of rows in memory, in a random order. The next row is the next one of a block that is drawn by how many
-/// rows it has left. An empty block is filled from its piece, and from the next pieces if that ends: so short pieces are mixed as
-/// well as long ones.
+/// rows its piece has left, in memory or not: pieces that are open at once end at about the same time, and all batches have the same
+/// mixture. An empty block is filled from its piece, and from the next pieces if that ends: so short pieces are mixed as well as long
+/// ones.
 pub struct Shuffle<S, I> {
     set: S,
     pieces: I,
@@ -52,6 +53,8 @@ struct Block {
     columns: Columns,
     /// The next of them.
     next: usize,
+    /// Rows of the piece that are not in memory yet.
+    unread: u64,
 }
 
 impl<S: Borrow<DataSet>, I: Iterator<Item = Vec<Chunk>>> Shuffle<S, I> {
@@ -87,7 +90,7 @@ impl<S: Borrow<DataSet>, I: Iterator<Item = Vec<Chunk>>> Shuffle<S, I> {
         batch.clear();
         while batch.rows() < rows {
             self.fill()?;
-            let left: u64 = self.blocks.iter().map(|block| block.left() as u64).sum();
+            let left: u64 = self.blocks.iter().map(Block::left_of_piece).sum();
             if left == 0 {
                 break;
             }
@@ -131,7 +134,7 @@ impl<S: Borrow<DataSet>, I: Iterator<Item = Vec<Chunk>>> Shuffle<S, I> {
     fn draw(&mut self, left: u64) -> (u32, u32) {
         let mut drawn = self.random.below(left);
         for (place, block) in self.blocks.iter_mut().enumerate() {
-            let rows = block.left() as u64;
+            let rows = block.left_of_piece();
             if drawn < rows {
                 let row = block.next;
                 block.next += 1;
@@ -162,12 +165,14 @@ impl Block {
         self.next = 0;
         while read.rows() < rows {
             if let Some(reader) = &mut self.reader {
-                if reader.read(rows - read.rows(), read)? == 0 {
-                    readers.keep(self.reader.take().expect("it is open"));
+                match reader.read(rows - read.rows(), read)? {
+                    0 => readers.keep(self.reader.take().expect("it is open")),
+                    more => self.unread -= more as u64,
                 }
             } else if let Some(chunk) = self.chunks.pop_front() {
                 self.reader = Some(readers.open(set, &chunk)?);
             } else if let Some(piece) = pieces.next() {
+                self.unread += piece.iter().map(|chunk| chunk.rows).sum::<u64>();
                 self.chunks = piece.into();
             } else {
                 break;
@@ -180,9 +185,14 @@ impl Block {
         Ok(rows > 0)
     }
 
-    /// Rows that were not drawn.
+    /// Rows in memory that were not drawn.
     fn left(&self) -> usize {
         self.columns.rows() - self.next
+    }
+
+    /// Rows of the piece that were not drawn.
+    fn left_of_piece(&self) -> u64 {
+        self.left() as u64 + self.unread
     }
 }
 

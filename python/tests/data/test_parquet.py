@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import base64
+import datetime
 import random
 from pathlib import Path
 from typing import Any
 
 import pytest
-from binary import libra
+from binary import libra, run
 
 pa = pytest.importorskip("pyarrow", reason="no pyarrow: `pip install pyarrow`")
 pq = pytest.importorskip("pyarrow.parquet")
@@ -176,3 +178,64 @@ def test_rows_of_one_file_are_those_of_its_groups(tmp_path: Path) -> None:
         libra("data", "convert", str(tmp_path / f"{name}.parquet"), "--to", str(tmp_path / name))
     large, small = (pq.read_table(tmp_path / name / "part-00000.parquet") for name in ["large", "small"])
     assert large.equals(small) and large["user"].to_pylist() == list(range(1_000_000))
+
+
+def test_files_of_spark_are_read(tmp_path: Path) -> None:
+    """Times of 96 bits, lists whose elements have an older name, and pages without statistics."""
+    (tmp_path / "source").mkdir()
+    (tmp_path / "source" / "dataset.toml").write_text('label = "label"\ntime = "time"\ncategories = ["tags", "user"]')
+    start = datetime.datetime(1969, 12, 31, 23, 59, tzinfo=datetime.timezone.utc)
+    times = [start + datetime.timedelta(microseconds=row * 1_234_567) for row in range(200)]
+    tags = [None if row % 5 == 0 else list(range(row % 4)) for row in range(200)]
+    content = pa.table(
+        {
+            "label": pa.array([row % 2 for row in range(200)], pa.int32()),
+            "time": pa.array(times, pa.timestamp("us", "UTC")),
+            "tags": pa.array(tags, pa.list_(pa.int64())),
+            "user": pa.array([None if row % 7 == 0 else row for row in range(200)], pa.int64()),
+        }
+    )
+    pq.write_table(
+        content,
+        tmp_path / "source" / "part-00000-c000.snappy.parquet",
+        use_deprecated_int96_timestamps=True,
+        use_compliant_nested_type=False,
+        write_statistics=False,
+        store_schema=False,
+        row_group_size=64,
+        version="1.0",
+    )
+    libra("data", "convert", str(tmp_path / "source"), "--to", str(tmp_path / "target"))
+    found = pq.read_table(tmp_path / "target" / "part-00000.parquet")
+    nanoseconds = [time.value for time in content["time"].cast(pa.timestamp("ns", "UTC"))]
+    assert found["time"].to_pylist() == nanoseconds
+    assert found["tags"].to_pylist() == [row or [] for row in tags]
+    assert found["user"].to_pylist() == content["user"].to_pylist()
+
+
+@pytest.mark.parametrize("plaintext_footer", [True, False])
+def test_encrypted_files_are_named(plaintext_footer: bool, tmp_path: Path) -> None:
+    encryption = pytest.importorskip("pyarrow.parquet.encryption")
+
+    class Keys(encryption.KmsClient):  # type: ignore[name-defined, misc]
+        """Keys that are not wrapped."""
+
+        def wrap_key(self, key: bytes, master: str) -> bytes:
+            return base64.b64encode(key)
+
+        def unwrap_key(self, wrapped: bytes, master: str) -> bytes:
+            return base64.b64decode(wrapped)
+
+    configuration = encryption.EncryptionConfiguration(
+        footer_key="footer", column_keys={"column": ["user"]}, plaintext_footer=plaintext_footer
+    )
+    factory = encryption.CryptoFactory(lambda _: Keys())
+    properties = factory.file_encryption_properties(encryption.KmsConnectionConfig(), configuration)
+    content = pa.table({"label": pa.array([0, 1], pa.int32()), "user": [7, 8]})
+    path = tmp_path / "a.parquet"
+    pq.write_table(content, path, encryption_properties=properties)
+    (tmp_path / "dataset.toml").write_text('label = "label"\ncategories = ["user"]')
+    done = run("data", "check", str(path))
+    place = f"{path}, row group 0, column user" if plaintext_footer else str(path)
+    assert done.returncode == 1
+    assert f"{place}: the file is encrypted, which Libra does not read: decrypt it first" in done.stderr

@@ -55,6 +55,37 @@ fn bad_values_in_parquet_are_named_with_their_row() {
 }
 
 #[test]
+fn labels_and_weights_that_are_no_numbers_are_named() {
+    let directory = Directory::new();
+    let place = directory.place("a.parquet");
+    let options = options("label = \"label\"\nweight = \"weight\"\ncategories = [\"user\"]");
+    let schema = "message m { required float label; optional double weight; required int64 user; }";
+    let error = |labels: [f32; 2], weights: &[f64], def: [i16; 2]| {
+        let weights = flat(Cells::Double(weights.to_vec()), &def);
+        let columns = [(Cells::Float(labels.to_vec()), None, None), weights];
+        let users = (Cells::Int64(vec![1, 2]), None, None);
+        parquet(place.as_ref(), schema, vec![columns.into_iter().chain([users]).collect()]);
+        error_of(&place, &options)
+    };
+    let label = error([0.0, f32::NAN], &[1.0, 1.0], [1, 1]);
+    assert!(
+        label.ends_with("row group 0, column label, row 1: expected a label, 0 or 1, found \"NaN\""),
+        "{label}"
+    );
+    for (weights, def, found) in [
+        (&[1.0, f64::NAN][..], [1, 1], "NaN"),
+        (&[1.0, f64::INFINITY], [1, 1], "inf"),
+        (&[1.0, -0.5], [1, 1], "-0.5"),
+        (&[1.0], [1, 0], "null"),
+    ] {
+        let weight = error([0.0, 1.0], weights, def);
+        let expected =
+            format!("column weight, row 1: expected a weight, finite and not negative, found \"{found}\"");
+        assert!(weight.ends_with(&expected), "{weight}");
+    }
+}
+
+#[test]
 fn bad_values_in_lists_are_named_with_their_row() {
     let directory = Directory::new();
     let schema = "message m { required int32 label; optional group tags (LIST) { repeated group list { optional int32 element; } } }";
@@ -281,10 +312,13 @@ fn a_packed_text_that_is_cut_is_named() {
         make(&directory.path(name), 2000, format, 2000, 5);
         let bytes = fs::read(directory.path(&format!("{name}/{name}"))).unwrap();
         let cut = directory.place(&format!("cut-{name}"));
-        fs::write(&cut, &bytes[..bytes.len() / 2]).unwrap();
-        let error = error_of(&cut, &Options::default());
-        assert!(error.contains(&cut) && error.contains("line "), "{error}");
-        assert!(error.ends_with("the file is cut off: the packed text has no end"), "{error}");
+        // In the middle; behind the last line, in what checks it; and by a byte.
+        for length in [bytes.len() / 2, bytes.len() - 4, bytes.len() - 1] {
+            fs::write(&cut, &bytes[..length]).unwrap();
+            let error = error_of(&cut, &Options::default());
+            assert!(error.contains(&cut) && error.contains("line "), "{error}");
+            assert!(error.ends_with("the file is cut off: the packed text has no end"), "{error}");
+        }
     }
     let no_gzip = directory.place("plain.gz");
     fs::write(&no_gzip, "1\t2\t3\t4\t5\t6\n").unwrap();

@@ -1,19 +1,13 @@
 //! Object stores and plain servers, with faults.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use libra_data::{DataSet, Environment, Options, OutputFormat};
+use libra_data::{Columns, DataSet, Options, OutputFormat, Selection, Shuffle};
 
 use crate::server::{Reaction, Server};
-use crate::support::{Directory, error_of, make, open, read_all};
-
-fn options(server: &Server, more: &[(&str, &str)]) -> Options {
-    let keys = [("AWS_ACCESS_KEY_ID", "libra"), ("AWS_SECRET_ACCESS_KEY", "geheim")];
-    let more = if more.is_empty() { &keys[..] } else { more };
-    let more = more.iter().map(|&(name, value)| (name.to_owned(), value.to_owned()));
-    let environment: Environment = server.variables().into_iter().chain(more).collect();
-    Options { environment: Some(environment), retries: Some(3), ..Options::default() }
-}
+use crate::support::{Directory, error_of, make, open, options, read_all};
 
 #[test]
 fn objects_are_read_as_files_are() {
@@ -70,6 +64,54 @@ fn faults_of_servers_are_survived_and_counted() {
     server.put(local.as_ref(), "set");
     let set = DataSet::open("s3://ads/set", &options(&server, &[])).unwrap();
     assert_eq!((read_all(&set).checksum(), set.counts().retries), (expected, 0));
+}
+
+/// Batches of an epoch in the order of training: the same to the bit, by as many more requests as there were faults. One answer is 2 s
+/// late.
+#[test]
+fn an_epoch_of_a_bad_server_is_equal_to_the_bit() {
+    let epoch = |set: &DataSet| {
+        let pieces = Selection::new(set.chunks().to_vec()).part(0, 1, 7);
+        let mut shuffle = Shuffle::new(set, pieces.into_iter(), 7);
+        let (mut sums, mut batch) = (Vec::new(), Columns::default());
+        while shuffle.next_batch(16, &mut batch).unwrap() {
+            sums.push(batch.checksum());
+        }
+        sums
+    };
+    let directory = Directory::new();
+    let local = directory.place("set");
+    make(local.as_ref(), 1000, OutputFormat::Parquet, 500, 100);
+    let expected = epoch(&open(&local));
+    assert_eq!(expected.len(), 63);
+    let read = |server: Server| {
+        server.put(local.as_ref(), "set");
+        let set = DataSet::open("s3://ads/set", &options(&server, &[])).unwrap();
+        assert_eq!(epoch(&set), expected);
+        set.counts()
+    };
+    let good = read(Server::start(Box::new(|_, _| Reaction::Serve)));
+    assert_eq!(good.retries, 0);
+    // Of the requests for files, as what a fault does to other ones is not always the same.
+    let (asked, faults) = (AtomicU64::new(0), Arc::new(AtomicU64::new(0)));
+    let injected = faults.clone();
+    let counts = read(Server::start(Box::new(move |_, path| {
+        if !path.ends_with(".parquet") {
+            return Reaction::Serve;
+        }
+        let reaction = match asked.fetch_add(1, Ordering::Relaxed) % 12 {
+            2 => Reaction::Status(503, "<Error><Code>SlowDown</Code></Error>"),
+            5 => Reaction::Reset,
+            8 => Reaction::Truncate,
+            10 if injected.load(Ordering::Relaxed) == 3 => return Reaction::Delay(Duration::from_secs(2)),
+            _ => return Reaction::Serve,
+        };
+        injected.fetch_add(1, Ordering::Relaxed);
+        reaction
+    })));
+    let faults = faults.load(Ordering::Relaxed);
+    assert!(faults >= 3, "{counts:?}");
+    assert_eq!((counts.retries, counts.requests), (faults, good.requests + faults));
 }
 
 #[test]
@@ -153,4 +195,30 @@ fn an_object_that_changes_is_refused() {
     drop(files);
     let error = set.read(&set.chunks()[0]).unwrap_err().to_string();
     assert!(error.starts_with("s3://ads/set/part-00000.parquet: the file has changed since"), "{error}");
+}
+
+/// The same size, so that the ETag alone tells the two apart.
+#[test]
+fn an_index_of_other_content_is_made_again() {
+    let directory = Directory::new();
+    make(&directory.path("set"), 100, OutputFormat::Text, 100, 10);
+    let server = Server::start(Box::new(|_, _| Reaction::Serve));
+    server.put(&directory.path("set"), "set");
+    let options = Options { index_directory: Some(directory.path("cache")), ..options(&server, &[]) };
+    let opened = || DataSet::open("s3://ads/set", &options).unwrap();
+    let size = |set: &DataSet| set.files().map(|file| file.bytes).sum::<u64>();
+    let first = opened();
+    assert_eq!(first.counts().bytes, size(&first));
+    assert_eq!((opened().counts().bytes, opened().rows()), (0, 100));
+    // The last line becomes blanks.
+    let mut files = server.files.lock().unwrap();
+    let text = files.get_mut("ads/set/day_0").unwrap();
+    let end = text.len() - 1;
+    let start = text[..end].iter().rposition(|&byte| byte == b'\n').unwrap() + 1;
+    text[start..end].fill(b' ');
+    drop(files);
+    let changed = opened();
+    assert_eq!((changed.counts().bytes, changed.rows()), (size(&changed), 99));
+    assert_eq!(read_all(&changed).rows(), 99);
+    assert_eq!(opened().counts().bytes, 0);
 }

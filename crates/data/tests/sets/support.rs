@@ -2,8 +2,10 @@
 
 use std::path::{Path, PathBuf};
 
-use libra_data::{Chunk, Columns, DataSet, Make, Options, Output, OutputFormat};
+use libra_data::{Chunk, Columns, DataSet, Environment, Make, Options, Output, OutputFormat};
 use tempfile::TempDir;
+
+use crate::server::Server;
 
 /// A directory with a name in ASCII.
 pub(crate) struct Directory(TempDir);
@@ -34,6 +36,15 @@ pub(crate) fn make(directory: &Path, rows: u64, format: OutputFormat, file_rows:
 
 pub(crate) fn open(place: &str) -> DataSet {
     DataSet::open(place, &Options::default()).unwrap()
+}
+
+/// Options that lead to a server, with these variables instead of keys.
+pub(crate) fn options(server: &Server, more: &[(&str, &str)]) -> Options {
+    let keys = [("AWS_ACCESS_KEY_ID", "libra"), ("AWS_SECRET_ACCESS_KEY", "geheim")];
+    let more = if more.is_empty() { &keys[..] } else { more };
+    let more = more.iter().map(|&(name, value)| (name.to_owned(), value.to_owned()));
+    let environment: Environment = server.variables().into_iter().chain(more).collect();
+    Options { environment: Some(environment), retries: Some(3), ..Options::default() }
 }
 
 /// All rows of chunks, read by `step` rows.
