@@ -19,6 +19,9 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("libra_ps")
 
+#: Variable with the token of the cluster.
+_TOKEN = "LIBRA_TOKEN"
+
 
 @dataclass(frozen=True)
 class Processes:
@@ -61,6 +64,33 @@ def _number(name: str, default: int) -> int:
     if not value.isdigit():
         raise ValueError(f"{name} = {value!r} must be a number")
     return int(value)
+
+
+def hide_token() -> None:
+    """Overwrites the token in the memory that the kernel shows to others as the environment of this process.
+
+    The process has it as before, and so have the programs that it starts.
+    """
+    try:
+        with open("/proc/self/environ", "rb") as file:
+            shown = file.read()
+        place = (b"\0" + shown).find(f"\0{_TOKEN}=".encode())
+        if place < 0:
+            return
+        place += len(_TOKEN) + 1
+        length = len(shown[place:].partition(b"\0")[0])
+        with open("/proc/self/stat", "rb") as file:
+            # Fields are counted from 1, and the second, the name, may have blanks: `env_start` is field 50 (proc_pid_stat(5)).
+            start = int(file.read().rpartition(b") ")[2].split()[50 - 3])
+        if _TOKEN in os.environ:
+            # The C library has a copy of its own from then on.
+            os.environ[_TOKEN] = os.environ[_TOKEN]
+        with open("/proc/self/mem", "r+b", buffering=0) as memory:
+            memory.seek(start + place)
+            memory.write(b"*" * length)
+    except OSError:
+        # A system without /proc shows it to no other process.
+        pass
 
 
 def begin(session: Session) -> int:

@@ -469,6 +469,7 @@ def init(
 def _start(
     mode: str | None, staleness: int, servers: int, switches: int, plan: str | None, seed: int, timeout: float
 ) -> Session:
+    launch.hide_token()
     servers = _option("LIBRA_SERVERS", servers, 1)
     switches = _option("LIBRA_SWITCHES", switches, 0)
     plan = plan or os.environ.get("LIBRA_PLAN")

@@ -14,6 +14,7 @@ use crate::mesh::{NodeRole, NodeSettings};
 use crate::error::CallError;
 use crate::hot::JobSettings;
 use crate::interface;
+use crate::token;
 
 /// Set by the program itself; they go before those of the process.
 static OVERRIDES: Mutex<Option<HashMap<String, String>>> = Mutex::new(None);
@@ -53,8 +54,9 @@ pub(crate) struct SwitchSettings {
     pub(crate) switch: SocketAddr,
 }
 
-/// Reads all variables.
+/// Reads all variables. Others cannot see the token in the environment of this process from then on.
 pub(crate) fn read() -> Result<Configuration, CallError> {
+    token::hide();
     read_with(&find)
 }
 

@@ -276,6 +276,36 @@ client.pull('item', [1])
     assert error in done.stderr.splitlines()[-1] and text in done.stderr.splitlines()[-1], done.stderr
 
 
+def test_a_token_is_not_in_the_environment_that_others_see() -> None:
+    token = "libra1_a4dqobyha4dqobyha4dqobyha4dqobyhf6o4"
+    program = """
+import os, subprocess, sys
+import libra_ps
+
+def shown():
+    with open(f'/proc/{os.getpid()}/environ', 'rb') as file:
+        return [entry for entry in file.read().split(bytes(1)) if entry.startswith(b'LIBRA_TOKEN=')]
+
+token = os.environ['LIBRA_TOKEN']
+assert shown() == [b'LIBRA_TOKEN=' + token.encode()]
+for _ in range(2):
+    libra_ps.init()
+    assert shown() == [b'LIBRA_TOKEN=' + b'*' * len(token)], shown()
+    libra_ps.shutdown()
+child = os.fork()
+if child == 0:
+    os._exit(shown() != [b'LIBRA_TOKEN=' + b'*' * len(token)])
+assert os.waitpid(child, 0)[1] == 0
+# Programs that it starts have it, whether they get `os.environ` or what the C library has.
+for environment in (None, dict(os.environ)):
+    subprocess.run(['printenv', 'LIBRA_TOKEN'], env=environment, check=True)
+print(os.environ['LIBRA_TOKEN'])
+"""
+    done = run(program, LIBRA_TOKEN=token)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.split() == [token] * 3
+
+
 def test_a_worker_that_comes_when_the_job_is_done_exits_with_0() -> None:
     program = """
 from types import SimpleNamespace

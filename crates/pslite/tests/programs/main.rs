@@ -158,6 +158,11 @@ fn kill_one(how: &str, dead: &'static str, expected: &str, variables: &[(&str, &
         }
         thread::sleep(Duration::from_millis(5));
     }
+    // No process shows the token to those that may read its environment.
+    for child in cluster.processes.values() {
+        let shown = fs::read(format!("/proc/{}/environ", child.id())).unwrap();
+        assert!(!shown.windows(TOKEN.len()).any(|bytes| bytes == TOKEN.as_bytes()), "{how} {dead}");
+    }
     let pid: u32 = fs::read_to_string(pids.join(dead)).unwrap().trim().parse().unwrap();
     let (who, mut killed_process) = {
         let found = cluster.processes.iter().find(|(_, child)| child.id() == pid).map(|(who, _)| *who);
