@@ -426,6 +426,11 @@ pub(crate) fn of_controller(
             );
         }
     }
+    families.counter(
+        "libra_controller_views",
+        "Changes of the view that all members have acted on.",
+        &[(&[], status.view_changes.count())],
+    );
     families.histogram(
         "libra_controller_view_seconds",
         "Durations of changes of the view, from the fault to the last member that acts on it.",
@@ -510,3 +515,6 @@ fn job_totals(families: &mut Families, totals: &Totals) {
         &[(&[], totals.switch.rounds)],
     );
 }
+
+#[cfg(test)]
+mod tests;
