@@ -1,6 +1,7 @@
 """Jobs on a Ray cluster: a member of the cluster of Libra is a process of the binary `libra`, run by an actor.
 
     python -m libra_ps.ray run job.toml --servers 2 --switches 1 --workers 2..8
+    python -m libra_ps.ray scale 20260131-120000-5f3a --workers 4
 
 Ray is imported when a job is started.
 """
@@ -22,20 +23,20 @@ import tempfile
 import threading
 import time
 import urllib.request
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 from .errors import JobFailed, NotSupported
 from .jobfile import ROLES, SIZES, JobFile, size
 from .process import BACKOFF, About, Command, Ended, Member, Process, new_token
+from .ray_placement import TELL_EVERY, Placement, amounts
+from .ray_requests import answered, ask
 
 #: Exit codes after which a process is not started again: its job is done, it would fail again, or a person has ended it.
 FINAL = (0, 1, 2, 130)
 #: Seconds between two looks at processes, nodes and the controller.
 LOOK_EVERY = 0.2
-#: Seconds between two lines about resources that are missing.
-TELL_EVERY = 10.0
 #: Seconds, at most, before a process that has ended is started again.
 BACKOFF_MAX = 10.0
 #: Seconds beyond its grace that a process gets to end, and for an answer of an actor.
@@ -51,8 +52,9 @@ class Job:
         options = file.options("controller")
         self._sizes = {name: file.size(name) if sizes.get(name) is None else size(name, sizes[name]) for name in SIZES}
         self._resume = [] if resume is None else [f"--resume={resume}"]
-        run = f"{time.strftime('%Y%m%d-%H%M%S')}-{secrets.token_hex(2)}"
-        self._sections = file.of_run(run, resumes=resume is not None or "resume" in options)
+        #: Name of this run, for other programs and for directories.
+        self.name = f"{time.strftime('%Y%m%d-%H%M%S')}-{secrets.token_hex(2)}"
+        self._sections = file.of_run(self.name, resumes=resume is not None or "resume" in options)
         self._folder = tempfile.mkdtemp(prefix="libra-job-")
         self._json = Path(options.get("json") or Path(self._folder, "report.json"))
         self._report: dict[str, Any] | None = None
@@ -62,12 +64,12 @@ class Job:
         self._lock = threading.RLock()
         self._over = threading.Event()
         self._failure: str | None = None
-        self._group: Any = None
+        self._placement: Placement | None = None
         counts = {"server": self._sizes["servers"][0], "switch": self._sizes["switches"][0]}
         counts["switch"] += self._settings.standby if counts["switch"] else 0
         counts["worker"], most = self._sizes["workers"] if tables == "model" else (0, 0)
-        kinds = [(role, index) for role in ROLES for index in range(counts[role])]
-        self._members = [Member(role, index, bundle) for bundle, (role, index) in enumerate(kinds)]
+        self._members = [Member(role, index) for role in ROLES for index in range(counts[role])]
+        self._least = len(self._members)
         # Workers beyond the least number come when there is room, and the job does not wait for them.
         self._members += [Member("worker", index) for index in range(counts["worker"], most)]
         self._controller = Member("controller", 0)
@@ -106,39 +108,13 @@ class Job:
 
     def _place(self) -> None:
         """Waits for the resources of all members, and enters their actors."""
-        placed = [member for member in self._members if member.bundle is not None]
-        bundles = [dict(getattr(self._settings, member.role)) for member in placed]
-        placement = importlib.import_module("ray.util.placement_group")
-        self._group = placement.placement_group(bundles, strategy=self._settings.strategy)
-        deadline = time.monotonic() + self._settings.timeout
-        tell = time.monotonic() + TELL_EVERY
-        while not self._group.wait(1):
-            self._check()
-            if (now := time.monotonic()) > min(deadline, tell):
-                lacking = self._lacking(bundles)
-                if now > deadline:
-                    raise JobFailed(f"after {self._settings.timeout:g} s {lacking}")
-                _report(lacking)
-                tell = now + TELL_EVERY
+        placed = self._members[: self._least]
+        self._placement = Placement(self._settings, placed)
+        self._placement.wait(self._check, _report)
         for member in self._members:
             self._enter(member)
         for member in placed:
             self._wait_for_actor(member)
-
-    def _lacking(self, bundles: list[dict[str, float]]) -> str:
-        """Names the first member that finds no room when those before it have theirs."""
-        nodes = {node["NodeID"]: node["NodeManagerAddress"] for node in self._ray.nodes() if node["Alive"]}
-        free = self._ray._private.state.available_resources_per_node()
-        room = {node: dict(free.get(node, {})) for node in nodes}
-        for member, bundle in zip(self._members, bundles, strict=True):
-            fitting = [have for have in room.values() if all(have.get(name, 0) >= need for name, need in bundle.items())]
-            if not fitting:
-                left = "; ".join(f"{nodes[node]} has {_amounts({name: have.get(name, 0) for name in bundle})} left" for node, have in room.items())
-                return f"{member.name} waits for {_amounts(bundle)}: {left}"
-            # The node with most of it: members are spread.
-            most = max(fitting, key=lambda have: [have[name] for name in bundle])
-            most.update({name: most[name] - need for name, need in bundle.items()})
-        return f"the placement group waits for its strategy, {self._settings.strategy}, or for other jobs"
 
     def _launch(self, *roles: str) -> None:
         with self._lock:
@@ -171,14 +147,14 @@ class Job:
 
     def _enter(self, member: Member) -> None:
         """Makes an actor for a member."""
-        scheduling = importlib.import_module("ray.util.scheduling_strategies")
         resources = dict(getattr(self._settings, member.role, {}))
         options: dict[str, Any] = {"num_cpus": resources.pop("CPU", 0), "num_gpus": resources.pop("GPU", 0)}
         if member.role == "controller":
+            scheduling = importlib.import_module("ray.util.scheduling_strategies")
             here = self._ray.get_runtime_context().get_node_id()
             options["scheduling_strategy"] = scheduling.NodeAffinitySchedulingStrategy(here, soft=False)
-        elif member.bundle is not None:
-            options["scheduling_strategy"] = scheduling.PlacementGroupSchedulingStrategy(self._group, member.bundle)
+        elif member.bundle is not None and self._placement is not None:
+            options["scheduling_strategy"] = self._placement.strategy(member)
         process = self._ray.remote(Process).options(max_concurrency=4, resources=resources, **options)
         member.actor = process.remote(member.name)
         member.about, member.placed = None, member.actor.about.remote(self._settings.binary)
@@ -245,7 +221,7 @@ class Job:
             elif member is self._controller:
                 self._end(None)
         elif member.state == "running" and member.about is None and time.monotonic() > member.tell_at:
-            _report(f"{member.name} waits for a node with {_amounts(getattr(self._settings, member.role))}")
+            _report(f"{member.name} waits for a node with {amounts(getattr(self._settings, member.role))}")
             # One that the job does not need may wait for long.
             member.tell_at = time.monotonic() + TELL_EVERY if member.bundle is not None else math.inf
 
@@ -318,7 +294,10 @@ class Job:
         """Lets workers leave or come, up to as many as the job may have."""
         there = [member for member in self._members if member.role == "worker"]
         if servers is not None:
-            raise NotSupported(f"servers = {servers}: the number of servers is fixed when a job begins")
+            how = f"cancel it, and begin it once more with --resume --servers {servers}"
+            if "checkpoints" not in self._file.options("controller"):
+                how = "only a job with `checkpoints` at a URL in its file can be resumed with another number of them"
+            raise NotSupported(f"servers = {servers}: the number of servers is fixed when a job begins; {how}")
         if workers is not None and not 1 <= workers <= len(there):
             raise NotSupported(f"workers = {workers} must be 1 to {len(there)}, as many as the job may have (workers = MIN..MAX)")
         with self._lock:
@@ -354,9 +333,8 @@ class Job:
         self._ask(members, "kill")
         for member in members:
             self._free(member)
-        if self._group is not None:
-            self._ray.util.remove_placement_group(self._group)
-            self._group = None
+        if self._placement is not None:
+            self._placement.remove()
         shutil.rmtree(self._folder, ignore_errors=True)
 
     def _free(self, member: Member) -> None:
@@ -460,32 +438,43 @@ def _variable(option: str) -> str:
     return f"LIBRA_{option.upper().replace('-', '_')}"
 
 
-def _amounts(resources: Mapping[str, float]) -> str:
-    return ", ".join(f"{amount:g} {name}" for name, amount in resources.items())
-
-
 def _report(text: str) -> None:
     print(f"libra_ps.ray: {text}", file=sys.stderr, flush=True)
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Runs a job as the command line says."""
+    """Runs a job as the command line says, or asks one that another program drives."""
     parser = argparse.ArgumentParser(prog="python -m libra_ps.ray", description=__doc__.partition("\n")[0])
-    command = parser.add_subparsers(dest="command", required=True).add_parser("run", help="run a job to its end")
+    commands = parser.add_subparsers(dest="command", required=True)
+    command = commands.add_parser("run", help="run a job to its end")
     command.add_argument("job", metavar="JOB.toml")
     for name in SIZES:
         command.add_argument(f"--{name}", metavar="MIN..MAX" if name == "workers" else "N")
     command.add_argument("--resume", nargs="?", const="auto", metavar="PLACE", help="go on from a checkpoint: that of --checkpoints")
-    command.add_argument("--address", help="head of the Ray cluster; RAY_ADDRESS, or the one of this machine, if not given")
+    status = commands.add_parser("status", help="print the members of a job, and the status of its controller, as JSON")
+    scale = commands.add_parser("scale", help="change the number of workers of a job")
+    for other in (status, scale):
+        other.add_argument("name", metavar="NAME", help="of the job: its driver prints it")
+    for name in ("workers", "servers"):
+        scale.add_argument(f"--{name}", type=int, metavar="N", default=argparse.SUPPRESS)
+    for each in (command, status, scale):
+        each.add_argument("--address", help="head of the Ray cluster; RAY_ADDRESS, or the one of this machine, if not given")
     options = parser.parse_args(arguments)
     job: Job | None = None
     try:
         _connect(options.address)
+        if options.command != "run":
+            found = ask(options.name, {name: size for name, size in vars(options).items() if name in SIZES})
+            if options.command == "status":
+                print(json.dumps(found, indent=1))
+            return 0
         signal.signal(signal.SIGTERM, lambda *_: signal.raise_signal(signal.SIGINT))
         sizes = {name: getattr(options, name) for name in SIZES}
         job = run(options.job, resume=options.resume, **sizes)
-        job.wait()
-    except JobFailed as error:
+        with answered(job):
+            _report(f"job {job.name} runs: `status {job.name}` prints its status, `scale {job.name} --workers N` changes its workers")
+            job.wait()
+    except (JobFailed, NotSupported) as error:
         _report(str(error))
         return 1
     except KeyboardInterrupt:

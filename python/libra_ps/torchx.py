@@ -34,7 +34,7 @@ def job(
         libra: binary, in the path of all machines
         port: port of the controller
         token_file: file with the token of the cluster, needed for more than one machine; at the same place on all
-        image: directory or image of the scheduler
+        image: directory or image of the scheduler, which has a shell
         cpu: processors of each process
         memory_mb: memory of each process, in MiB
     """

@@ -15,21 +15,33 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
 
 # Ray reads these when it is imported: its processes show each other a token, report nothing to its authors, and a node that is killed is
-# noticed after 5 s.
+# noticed after 2.5 s, when five checks have been refused. One that is only slow has 10 s for each.
 os.environ.update(RAY_AUTH_MODE="token", RAY_AUTH_TOKEN=secrets.token_hex(32), RAY_USAGE_STATS_ENABLED="0")
-os.environ.update(RAY_health_check_period_ms="1000", RAY_gcs_server_request_timeout_seconds="10")
+os.environ.update(RAY_health_check_period_ms="500", RAY_gcs_server_request_timeout_seconds="10")
 ray = pytest.importorskip("ray")
 HEAD_PORT = 6379
 #: Seconds for a cluster to begin, on processors that others use as well.
 START_MAX = 180
 #: Directory of sessions of Ray. Each node but the head mounts one of its own over it, as other machines have.
 SESSIONS = Path(tempfile.mkdtemp(prefix="libra-ray-"))
+#: Names of tests that `-m "not long"` has left out.
+LEFT_OUT: list[str] = []
+
+
+def pytest_deselected(items: Sequence[pytest.Item]) -> None:
+    LEFT_OUT.extend(item.name for item in items if item.get_closest_marker("long") is not None)
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """`cargo xtask ray` shows this line."""
+    if LEFT_OUT:
+        terminalreporter.write_line(f"left out: {', '.join(LEFT_OUT)}")
 
 
 class Node:

@@ -88,6 +88,7 @@ def switch_packets(address: str) -> int:
     return sum(shown["counts"]["switch"]["packets"] for shown in members if shown["kind"] == "switch" and shown["counts"])
 
 
+@pytest.mark.long
 def test_dlrm_loses_a_node_and_is_as_good_as_by_hand(nodes: Nodes, tmp_path: Path) -> None:
     """The same program alone, under torchrun and in Ray Train. There a raylet is killed, under a server or the switch."""
     pytest.importorskip("torch")
@@ -135,6 +136,7 @@ def until(holds: Callable[[], bool], driver: subprocess.Popen[bytes], log: Path)
         time.sleep(0.2)
 
 
+@pytest.mark.long
 def test_raw_logs_become_shuffled_data(nodes: Nodes, tmp_path: Path) -> None:
     libra, data = os.environ["LIBRA_BINARY"], tmp_path / "data"
     run(libra, "data", "make", "--rows=20000", "--format=gzip", "--files=2", f"--to={tmp_path}/logs")
