@@ -1,7 +1,8 @@
 //! `cargo xtask slurm`: the batch script of `deploy/slurm` in a real Slurm of four daemons, which are three nodes with one address.
 //!
-//! The default job must train; members whose steps are killed, or whose node goes down, must come back; SIGTERM to the script, when the
-//! time of the job is nearly over, must end all members in order, and the job must go on where it was when Slurm starts it again.
+//! The default job must train; members whose steps are killed or terminated, or whose node goes down, must come back; SIGTERM to the
+//! script, when the time of the job is nearly over, must end all members in order, and the job must go on where it was when Slurm starts it
+//! again.
 
 mod cluster;
 mod job;
@@ -24,10 +25,12 @@ pub(crate) fn run(options: &StepOptions) -> Result<Outcome> {
     findings.note("nodes", cluster.nodes_are_idle());
     type Check = fn(&mut Cluster) -> Result<Finding>;
     let checks: &[(&str, Check)] = &[
+        ("job of two components", job::is_refused),
         ("default job", job::trains),
         ("program in Python", job::runs_a_program),
         ("members, killed", job::members_return),
         ("node, down", job::node_goes_down),
+        ("all members, terminated", job::members_are_terminated),
         ("job, cancelled", job::is_cancelled),
         ("job, out of time", job::ends_in_order),
         ("job, started again", job::goes_on),

@@ -1,4 +1,4 @@
-//! `cargo xtask torchx`: the component of `libra_ps.torchx`, run on this machine by TorchX.
+//! `cargo xtask torchx`: the component of `libra_ps.torchx`, run on this machine by TorchX, and what it would ask Slurm and Kubernetes for.
 
 use std::path::Path;
 use std::process::Command;
@@ -31,7 +31,9 @@ pub(crate) fn run(options: &StepOptions) -> Result<Outcome> {
     std::fs::create_dir_all(&folder).with_context(|| format!("cannot make {}", folder.display()))?;
     let mut findings = Findings::default();
     findings.note("local_cwd trains", trains(&packages, &folder, &libra));
-    findings.note("script for Slurm", script(&packages));
+    for (name, request) in REQUESTS {
+        findings.note(name, request.is_complete(&packages));
+    }
     findings.outcome(options.required)
 }
 
@@ -54,14 +56,73 @@ fn trains(packages: &Path, folder: &Path, libra: &Path) -> Result<Finding> {
     Ok(Finding::Passed(report.summary()))
 }
 
-/// The script is made and not run: one member that ends with anything but 0 ends the job there.
-fn script(packages: &Path) -> Result<Finding> {
-    let arguments = ["run", "--dryrun", "--scheduler=slurm", "-cfg", "partition=all", COMPONENT];
-    let printed = shell::output(torchx(packages, &arguments))?;
-    for role in ROLES {
-        ensure!(printed.contains(&format!("exec libra {role} ")), "there is no {role}:\n{printed}");
+/// What TorchX would ask a scheduler for. It is made and not run: one member that ends with anything but 0 ends the job there.
+struct Request {
+    scheduler: &'static str,
+    configuration: &'static str,
+    /// Module of Python that the scheduler is made with.
+    module: &'static str,
+    /// The machine of the first role, as members of the others are told.
+    first: &'static str,
+    /// The way in which it says that no member is started again.
+    no_retry: &'static str,
+}
+
+const REQUESTS: &[(&str, Request)] = &[
+    (
+        "script for Slurm",
+        Request {
+            scheduler: "slurm",
+            configuration: "partition=all",
+            module: "torchx",
+            first: "\"${SLURM_JOB_NODELIST_HET_GROUP_0:-127.0.0.1}\":7700",
+            no_retry: "--kill-on-bad-exit=1",
+        },
+    ),
+    (
+        "job for Kubernetes",
+        Request {
+            scheduler: "kubernetes",
+            configuration: "namespace=training,queue=default",
+            module: "kubernetes",
+            first: "\"${VC_CONTROLLER_0_HOSTS:-127.0.0.1}\":7700",
+            no_retry: "restartPolicy: Never",
+        },
+    ),
+];
+
+impl Request {
+    fn is_complete(&self, packages: &Path) -> Result<Finding> {
+        let mut import = shell::program("python3", &["-c", &format!("import {}", self.module)]);
+        import.env("PYTHONPATH", packages);
+        if shell::output(import).is_err() {
+            let reason = format!("{} is not in {}: .ci/run installs it", self.module, packages.display());
+            return Ok(Finding::Skipped(reason));
+        }
+        let scheduler = format!("--scheduler={}", self.scheduler);
+        // Without a workspace no image is made of this directory, which docker would do.
+        let run = ["run", "--dryrun", &scheduler, "--workspace=", "-cfg", self.configuration, COMPONENT];
+        let member = ["--image=registry.example.org/libra", "--token_file=/etc/libra/token"];
+        let printed = shell::output(torchx(packages, &[&run[..], &member].concat()))?;
+        let (_, asked) = printed.split_once("=== SCHEDULER REQUEST ===").context("nothing is asked for")?;
+        // Lines are broken between words.
+        let asked = asked.split_whitespace().collect::<Vec<_>>().join(" ");
+        let mut members = 0;
+        for role in ROLES {
+            let command = format!("exec libra {role} --token-file=/etc/libra/token ");
+            let count = asked.matches(&command).count();
+            ensure!(
+                count == if matches!(*role, "server" | "worker") { 2 } else { 1 },
+                "{count} x {role}:\n{printed}"
+            );
+            members += count;
+        }
+        let calls = asked.matches(&format!("--controller={}", self.first)).count();
+        ensure!(calls == members - 1, "{calls} members call the machine of the first role:\n{printed}");
+        let ends = asked.matches(self.no_retry).count();
+        ensure!(ends == members, "{ends} members have {}:\n{printed}", self.no_retry);
+        Ok(Finding::Passed(format!(
+            "{members} members, which call the machine of the first; none is started again"
+        )))
     }
-    let first = "--controller=\"${SLURM_JOB_NODELIST_HET_GROUP_0:-127.0.0.1}\":7700";
-    ensure!(printed.contains(first), "members do not call the machine of the first role:\n{printed}");
-    Ok(Finding::Passed(format!("{} roles, which call the machine of the first", ROLES.len())))
 }

@@ -19,9 +19,15 @@ def templates(document):
         spec = document["spec"]
         claims = [claim["metadata"]["name"] for claim in spec["volumeClaimTemplates"]]
         yield document["metadata"]["name"].removeprefix("libra-"), spec["replicas"], claims, spec["template"]["spec"]
-    for job in document["spec"].get("replicatedJobs", []) if document["kind"] == "JobSet" else []:
+    set_of_jobs = document["spec"] if document["kind"] == "JobSet" else {}
+    if document["kind"] == "TrainingRuntime":
+        set_of_jobs = document["spec"]["template"]["spec"]
+    for job in set_of_jobs.get("replicatedJobs", []):
         spec = job["template"]["spec"]
-        yield job["name"], job.get("replicas", 1) * spec.get("parallelism", 1), [], spec["template"]["spec"]
+        count = job.get("replicas", 1) * spec.get("parallelism", 1)
+        # All of them are on one host here, whose ports one pod of each role has.
+        is_on_host = spec["template"]["spec"].get("hostNetwork")
+        yield job["name"], 1 if is_on_host else count, [], spec["template"]["spec"]
 
 
 def pod(role, number, claims, template):
@@ -34,24 +40,45 @@ def pod(role, number, claims, template):
     ]
     spec["restartPolicy"] = "Never"
     for container in spec["containers"]:
+        # The trainer wants another name for that of workers.
+        container["name"] = "libra"
         container["image"], container["imagePullPolicy"] = IMAGE, "Never"
-        for port in container["ports"]:
+        # Those on the network of the host have its ports, which podman takes no list of.
+        if spec.get("hostNetwork"):
+            del container["ports"]
+        for port in container.get("ports", []):
             port["hostPort"] = next(PORTS)
         for variable in container.get("env", []):
             # Podman has no variables in the values of others.
             if "value" in variable:
                 variable["value"] = variable["value"].replace("$(NUMBER)", str(number))
     annotations = {"jobset.sigs.k8s.io/job-index": str(number)}
+    # Podman does not read `seccompProfile`, but what it was before that.
+    if spec["securityContext"].get("seccompProfile") == {"type": "Unconfined"}:
+        annotations["seccomp.security.alpha.kubernetes.io/pod"] = "unconfined"
     return {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name, "annotations": annotations}, "spec": spec}
 
 
-played = []
+def name_once(settings, pods):
+    """Podman lets a ConfigMap go before `env`, a cluster the other way round: what both have is in `env` alone."""
+    containers = [container for pod in pods for container in pod["spec"]["containers"]]
+    names = [{variable["name"] for variable in container.get("env", [])} for container in containers]
+    for name in set().union(*names) & settings.keys():
+        value = settings.pop(name)
+        for container, own in zip(containers, names):
+            if name not in own:
+                container["env"].append({"name": name, "value": value})
+
+
+maps, pods = [], []
 for document in yaml.safe_load_all(sys.stdin):
     if document["kind"] == "ConfigMap":
         for name, equals, value in (argument.partition("=") for argument in sys.argv[1:]):
             document["data"].pop(name, None)
             document["data"].update({name: value} if equals else {})
-        played.append(document)
+        maps.append(document)
     for role, count, claims, template in templates(document):
-        played += [pod(role, number, claims, template) for number in range(count)]
-yaml.safe_dump_all(played, sys.stdout)
+        pods += [pod(role, number, claims, template) for number in range(count)]
+for document in maps:
+    name_once(document["data"], pods)
+yaml.safe_dump_all(maps + pods, sys.stdout)

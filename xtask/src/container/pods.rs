@@ -1,5 +1,5 @@
-//! Pods of the manifests of `deploy/kubernetes`, played by podman on one network with names. What a cluster adds to their templates is added
-//! here; rights, volumes, variables and options are those of the manifests.
+//! Pods of the manifests of `deploy/kubernetes`, played by podman on one network with names, or on that of a host. What a cluster adds to
+//! their templates is added here; rights, volumes, variables and options are those of the manifests.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -10,6 +10,7 @@ use anyhow::{Context, Result, bail, ensure};
 
 use super::{Engine, LOOK_EVERY};
 use crate::findings::Finding;
+use crate::namespaces::ip::{self, Network};
 use crate::process::{Running, check_interrupt};
 use crate::report::Report;
 use crate::shell;
@@ -18,27 +19,46 @@ use crate::stores::{Kind, Store};
 const PODS: &str = include_str!("pods.py");
 const NETWORK: &str = "libra";
 const MEMBERS: &[&str] = &["controller-0", "switch-0", "server-0", "server-1", "worker-0", "worker-1"];
+/// Those that fit on one host, whose ports one of each role has.
+const HOST_MEMBERS: &[&str] = &["controller-0", "switch-0", "server-0", "worker-0"];
+/// A network namespace with an interface: the host of pods that are on its network.
+const HOST: &str = "host";
 /// Claims of the manifests and directories of pods, which a cluster would fill with volumes of the group of pods (fsGroup).
 const CLAIMS: &[&str] = &["libra-state", "state-libra-server-0", "state-libra-server-1"];
-/// Variables of all pods: podman gives them other names, and no file for the reason of an end.
-const VARIABLES: &[&str] =
-    &["LIBRA_CONTROLLER=libra-controller-0:7700", "LIBRA_TERMINATION_LOG", "LIBRA_EPOCHS=2"];
+/// Variables of all pods: podman has no file for the reason of an end.
+const VARIABLES: &[&str] = &["LIBRA_TERMINATION_LOG", "LIBRA_EPOCHS=2"];
+/// Podman gives pods other names.
+const CONTROLLER: &str = "LIBRA_CONTROLLER=libra-controller-0:7700";
+const HOST_VARIABLES: [&str; 2] = ["LIBRA_SERVERS=1", "LIBRA_WORKERS=1"];
 const LIMIT: Duration = Duration::from_secs(90);
 /// Limits of the machine's own configuration may be above those of this process.
 const CONFIGURATION: &str = "[containers]\ndefault_ulimits = [\"nofile=1024:1024\", \"nproc=1024:1024\"]\n";
 const BUCKET: &str = "my-bucket";
 
-/// Manifests whose pods are played.
+/// Manifests whose pods are played. Those of `prometheus` are the pods of the base, those of `kuberay` have an image of Ray.
 pub(super) const PLAYED: &[(&str, Played)] = &[
-    ("pods of base", Played { directory: "base", uses_store: false }),
-    ("pods of local-ssd", Played { directory: "overlays/local-ssd", uses_store: false }),
-    ("pods of object-store", Played { directory: "overlays/object-store", uses_store: true }),
+    ("pods of base", Played { directory: "base", needs: Needs::Nothing }),
+    ("pods of local-ssd", Played { directory: "overlays/local-ssd", needs: Needs::Nothing }),
+    ("pods of trainjob", Played { directory: "overlays/trainjob", needs: Needs::Nothing }),
+    ("pods of hostnetwork", Played { directory: "overlays/hostnetwork", needs: Needs::Host }),
+    ("pods of xdp", Played { directory: "overlays/xdp", needs: Needs::Kernel }),
+    ("pods of object-store", Played { directory: "overlays/object-store", needs: Needs::Store }),
 ];
 
 pub(super) struct Played {
     directory: &'static str,
-    /// Checkpoints go to a store of objects, and the job goes on from there when it is started again.
-    uses_store: bool,
+    needs: Needs,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Needs {
+    Nothing,
+    /// The network of a host.
+    Host,
+    /// That, and a kernel that takes the program of the switch.
+    Kernel,
+    /// A store of objects for checkpoints; the job goes on from there when it is started again.
+    Store,
 }
 
 impl Played {
@@ -48,7 +68,7 @@ impl Played {
         if let Some(reason) = missing(&packages) {
             return Ok(Finding::Skipped(reason));
         }
-        let store = match self.uses_store {
+        let store = match self.needs == Needs::Store {
             true => match Store::start(Kind::Moto, &engine.folder, "0.0.0.0")? {
                 Some(store) => Some(store),
                 None => {
@@ -59,8 +79,12 @@ impl Played {
             },
             false => None,
         };
-        let pods = Pods::prepare(engine, libra)?;
-        let mut variables: Vec<_> = VARIABLES.iter().map(|variable| (*variable).to_owned()).collect();
+        let is_on_host = matches!(self.needs, Needs::Host | Needs::Kernel);
+        if is_on_host && let Err(error) = ip::permitted() {
+            return Ok(Finding::Skipped(format!("{error:#}")));
+        }
+        let pods = Pods::prepare(engine, libra, is_on_host)?;
+        let mut variables = pods.variables();
         if let Some(store) = &store {
             curl(store, &["--request", "PUT"], "")?;
             let endpoint = format!("AWS_ENDPOINT_URL=http://{}:{}", pods.gateway()?, store.port);
@@ -68,8 +92,16 @@ impl Played {
         }
         let file = pods.write(&packages, self.directory, &variables)?;
         pods.play(&file)?;
-        pods.kill_while_it_begins("switch-0")?;
+        let begins = pods.kill_while_it_begins("switch-0");
+        if begins.is_err() && pods.log("switch-0")?.contains("without the XDP plane") {
+            return Ok(Finding::Skipped("the binary was built without clang".to_owned()));
+        }
+        begins?;
         pods.finish()?;
+        if self.needs == Needs::Kernel {
+            let log = pods.log("switch-0")?;
+            ensure!(log.contains("the data plane is in the kernel"), "it is not in the kernel:\n{log}");
+        }
         let log = pods.log("controller-0")?;
         ensure!(log.contains("HR@10"), "there is no report:\n{log}");
         let Some(store) = store else {
@@ -99,12 +131,15 @@ fn missing(packages: &Path) -> Option<String> {
 /// The network, claims and secrets that pods need. Dropping it removes the pods.
 struct Pods<'a> {
     engine: &'a Engine,
+    /// The host whose network they are on, if they have none of their own.
+    host: Option<Network>,
 }
 
 impl<'a> Pods<'a> {
-    fn prepare(engine: &'a Engine, libra: &Path) -> Result<Self> {
+    fn prepare(engine: &'a Engine, libra: &Path, is_on_host: bool) -> Result<Self> {
         fs::write(engine.folder.join("containers.conf"), CONFIGURATION).context("cannot write")?;
-        let pods = Self { engine };
+        let host = is_on_host.then(|| Network::new(&[HOST])).transpose()?;
+        let pods = Self { engine, host };
         pods.remove()?;
         pods.podman(&["network", "rm", "--force", NETWORK])?;
         pods.podman(&["network", "create", NETWORK])?;
@@ -121,10 +156,33 @@ impl<'a> Pods<'a> {
     }
 
     fn command(&self, arguments: &[&str]) -> Command {
-        let mut command = self.engine.command("podman", &["--runtime=runc", "--cgroup-manager=cgroupfs"]);
-        command.arg("--network-config-dir").arg(self.engine.folder.join("network"));
-        command.args(arguments).env("CONTAINERS_CONF", self.engine.folder.join("containers.conf"));
-        command
+        let mut podman = self.engine.command("podman", &["--runtime=runc", "--cgroup-manager=cgroupfs"]);
+        podman.arg("--network-config-dir").arg(self.engine.folder.join("network")).args(arguments);
+        if let Some(host) = &self.host {
+            // Files under /sys stay those of the machine, other than with `ip netns exec`.
+            let network = format!("--net=/run/netns/{}", host.namespace(HOST));
+            let mut command = shell::program("nsenter", &[&network]);
+            command.arg(podman.get_program()).args(podman.get_args());
+            podman = command;
+        }
+        podman.env("CONTAINERS_CONF", self.engine.folder.join("containers.conf"));
+        podman
+    }
+
+    fn members(&self) -> &'static [&'static str] {
+        if self.host.is_some() { HOST_MEMBERS } else { MEMBERS }
+    }
+
+    /// Variables of all pods.
+    fn variables(&self) -> Vec<String> {
+        let more = match self.host {
+            Some(_) => {
+                let controller = format!("LIBRA_CONTROLLER={}:7700", ip::address(0));
+                [&[controller][..], &HOST_VARIABLES.map(str::to_owned)].concat()
+            }
+            None => vec![CONTROLLER.to_owned()],
+        };
+        VARIABLES.iter().map(|variable| (*variable).to_owned()).chain(more).collect()
     }
 
     fn podman(&self, arguments: &[&str]) -> Result<String> {
@@ -165,8 +223,12 @@ impl<'a> Pods<'a> {
     }
 
     fn play(&self, file: &Path) -> Result<()> {
-        let network = format!("--network={NETWORK}");
-        self.podman(&["kube", "play", &network, &file.to_string_lossy()]).map(drop)
+        let mut command = self.command(&["kube", "play"]);
+        if self.host.is_none() {
+            command.arg(format!("--network={NETWORK}"));
+        }
+        command.arg(file);
+        shell::output(command).map(drop)
     }
 
     /// Kills a member before the job has begun, if it is in time, and starts it again as its engine would.
@@ -179,7 +241,7 @@ impl<'a> Pods<'a> {
 
     /// Waits until all members have ended, and looks at their exit codes.
     fn finish(&self) -> Result<()> {
-        for member in MEMBERS {
+        for member in self.members() {
             let container = name_of(member);
             let log = self.engine.folder.join("wait.log");
             Running::start("podman wait", self.command(&["wait", &container]), log.clone())?.finish(LIMIT)?;
@@ -194,9 +256,8 @@ impl<'a> Pods<'a> {
     /// The output of a member.
     fn log(&self, member: &str) -> Result<String> {
         let mut command = Command::new("sh");
-        command.args(["-c", "exec \"$0\" \"$@\" 2>&1"]).arg("podman");
         let podman = self.command(&["logs", &name_of(member)]);
-        command.args(podman.get_args());
+        command.args(["-c", "exec \"$0\" \"$@\" 2>&1"]).arg(podman.get_program()).args(podman.get_args());
         command.env("CONTAINERS_CONF", self.engine.folder.join("containers.conf"));
         shell::output(command)
     }

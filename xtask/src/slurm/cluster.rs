@@ -119,9 +119,19 @@ impl Cluster {
 
     /// Submits a job for so many minutes with these variables, and returns its number.
     pub(super) fn submit(&self, minutes: u32, variables: &[(&str, &str)]) -> Result<String> {
+        self.submit_with(&[], minutes, variables)
+    }
+
+    /// Submits a job with options of its own for sbatch.
+    pub(super) fn submit_with(
+        &self,
+        options: &[&str],
+        minutes: u32,
+        variables: &[(&str, &str)],
+    ) -> Result<String> {
         let time = format!("--time={minutes}");
         let mut command = self.client("sbatch", &["--parsable", &time, "--output=%j.out"]);
-        command.current_dir(self.folder.join("jobs")).arg(&self.script);
+        command.current_dir(self.folder.join("jobs")).args(options).arg(&self.script);
         command.env("LIBRA_PROGRAM", &self.libra).env("LIBRA_SHARDS_PER_SERVER", "1");
         command.envs(variables.iter().copied());
         Ok(shell::output(command)?.trim().to_owned())

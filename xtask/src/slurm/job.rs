@@ -76,6 +76,17 @@ fn step_of(cluster: &Cluster, job: &str, member: &str) -> Result<Step> {
     steps.into_iter().find(|step| step.member == member).with_context(|| format!("{member} does not run"))
 }
 
+/// A heterogeneous job, whose script sees the nodes of its first component alone.
+pub(super) fn is_refused(cluster: &mut Cluster) -> Result<Finding> {
+    let job = cluster.submit_with(&["--nodes=1", ":", "--nodes=1"], 1, &[])?;
+    wait(cluster, &job, STEP_MAX, "it does not end", || {
+        Ok(!BUSY.contains(&&*cluster.field(&job, "JobState")?))
+    })?;
+    let (code, output) = (cluster.field(&job, "ExitCode")?, cluster.output(&job));
+    ensure!(code == "2:0" && output.contains("2 components"), "it ended with {code}\n{output}");
+    Ok(Finding::Passed("refused with 2".to_owned()))
+}
+
 pub(super) fn trains(cluster: &mut Cluster) -> Result<Finding> {
     let job = cluster.submit(MINUTES, &[("LIBRA_EPOCHS", "3")])?;
     let report = finish(cluster, &job)?;
@@ -149,6 +160,32 @@ pub(super) fn node_goes_down(cluster: &mut Cluster) -> Result<Finding> {
     ensure!(state == "RUNNING", "the job is {state}\n{}", cluster.output(&job));
     let seconds = begun.elapsed().as_secs_f64();
     Ok(Finding::Passed(format!("{} members run on the others after {seconds:.0} s", MEMBERS)))
+}
+
+/// SIGTERM to all steps, which the script does not hear of: each member is started again once, and the job goes on.
+pub(super) fn members_are_terminated(cluster: &mut Cluster) -> Result<Finding> {
+    let job = cluster.job.clone().context("there is no job")?;
+    wait(cluster, &job, STEP_MAX, "a worker does not train", || Ok(both_train(cluster, &job)))?;
+    let drained = || cluster.output(&job).matches(": exit code 75").count();
+    let (before, drained_before) = (cluster.steps(&job)?, drained());
+    let begun = Instant::now();
+    cluster.ask("scancel", &["--signal=TERM", &job])?;
+    wait(cluster, &job, STEP_MAX, "members do not return", || {
+        let steps = cluster.steps(&job)?;
+        let is_new = |step: &Step| before.iter().all(|other| other.id != step.id);
+        Ok(steps.len() == MEMBERS && steps.iter().all(is_new))
+    })?;
+    let seconds = begun.elapsed().as_secs_f64();
+    wait(cluster, &job, STEP_MAX, "workers do not train again", || Ok(both_train(cluster, &job)))?;
+    let drained = drained() - drained_before;
+    ensure!(drained == MEMBERS, "{drained} ends with 75\n{}", cluster.output(&job));
+    let (state, restarts) = (cluster.field(&job, "JobState")?, cluster.field(&job, "Restarts")?);
+    ensure!(
+        (&*state, &*restarts) == ("RUNNING", "0"),
+        "{state}, {restarts} restarts\n{}",
+        cluster.output(&job)
+    );
+    Ok(Finding::Passed(format!("{MEMBERS} members end with 75, and run again after {seconds:.0} s")))
 }
 
 /// Tells if both workers train: one that has joined late waits for the next epoch, and has nothing that it could bring to an end.
