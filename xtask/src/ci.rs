@@ -7,7 +7,7 @@ use clap::Args;
 
 use crate::{
     Outcome, book, container, doctor, examples, findings, flood, forge, fuzz, kubernetes, namespaces, no_std,
-    p4, prometheus, python, readme, shell, slurm, smoke, systemd, tidy, torchx, xdp,
+    p4, prometheus, python, ray, readme, shell, slurm, smoke, systemd, tidy, torchx, xdp,
 };
 
 #[derive(Args)]
@@ -35,6 +35,7 @@ const STEPS: &[Step] = &[
     ("smoke", smoke::run),
     ("examples", examples::run),
     ("python", || python::run(&python::Options::default())),
+    ("ray", || ray::run(&ray::Options::default())),
     ("simulation", || lab(&["sim", "--seeds", "0..300"])),
     ("simulation of open work", || lab(&["sim", "--seeds", "10000..10100"])),
     ("mutants", || cargo(MUTANTS)),

@@ -16,10 +16,10 @@ const LINES_MAX: usize = 60;
 
 pub(crate) fn run() -> Result<Outcome> {
     process::catch_interrupts()?;
+    // They are as `cargo test` has built them: in a release build they would have dependencies of their own.
     shell::run(shell::cargo(&[
         "build",
         "--quiet",
-        "--release",
         "--bin",
         "libra",
         "--example",
@@ -47,7 +47,7 @@ pub(crate) fn run() -> Result<Outcome> {
 fn in_processes(folder: &Path) -> Result<()> {
     let address = process::free_address()?.to_string();
     let regression = example("logistic_regression")?;
-    let libra = shell::target_directory()?.join("release/libra");
+    let libra = shell::target_directory()?.join("debug/libra");
     let member = |role| (role, shell::program(&libra, &[role, "--quiet", "--controller", &address]));
     let front_end = |role| (role, shell::program(&regression, &[role, &address]));
     let commands = [
@@ -73,7 +73,7 @@ fn in_processes(folder: &Path) -> Result<()> {
 }
 
 fn example(name: &str) -> Result<PathBuf> {
-    Ok(shell::target_directory()?.join("release/examples").join(name))
+    Ok(shell::target_directory()?.join("debug/examples").join(name))
 }
 
 fn log(folder: &Path, name: &str) -> PathBuf {

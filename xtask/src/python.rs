@@ -221,8 +221,6 @@ fn build(python: &Path) -> Result<PathBuf> {
     let portable = ["--zig", "--compatibility", TAG];
     let build = [&["-m", "maturin", "build", "--quiet", "--release", "--out", &out][..], &portable].concat();
     let mut command = shell::program(python, &build);
-    // The wheel is the one that ships, though .ci/run builds programs without optimization at links.
-    command.env_remove("CARGO_PROFILE_RELEASE_LTO");
     // Maturin looks for zig in the packages of the first python3.
     let path = std::env::var_os("PATH").unwrap_or_default();
     let folders = python.parent().map(Path::to_owned).into_iter().chain(std::env::split_paths(&path));

@@ -4,8 +4,12 @@
 //! `LIBRA_MUTANT=NAME` before it limits it to one.
 
 use std::ops::Range;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::thread;
 
 use libra_dataplane::mutants::{Mutant, clear, enable};
+use libra_faultsim::check::Violation;
 use libra_faultsim::{OPEN_WORK_FROM, Options, run};
 
 /// Faults that the tests of `libra-dataplane` find: no view of a simulation has the lower 16 bits of another, and what is sent back to its
@@ -86,18 +90,43 @@ fn the_swarm_finds_every_mutant() {
     for bug in of_swarm.filter(is_asked) {
         enable(bug);
         let (seeds, most) = (seeds(bug), seeds_max(bug));
-        let first = seeds.start;
-        let found =
-            seeds.into_iter().find_map(|seed| Some((seed - first, run(seed, Options::default()).violation?)));
+        let begin = seeds.start;
+        let found = first_found(seeds);
         clear();
         match found {
             Some((seed, violation)) => {
                 let (checker, text) = (violation.checker, violation.text);
-                println!("{bug:<28} {checker:<10} {:>5} {most:>6}  {text}", seed + 1);
+                println!("{bug:<28} {checker:<10} {:>5} {most:>6}  {text}", seed - begin + 1);
             }
             None => missed.push((bug, most)),
         }
     }
     let _ = std::panic::take_hook();
     assert!(missed.is_empty(), "not found, in so many seeds: {missed:?}");
+}
+
+/// The first of the seeds that finds something. Every core runs some of them.
+fn first_found(seeds: Range<u64>) -> Option<(u64, Violation)> {
+    let (next, first) = (AtomicU64::new(seeds.start), Mutex::new(None::<(u64, Violation)>));
+    let search = || {
+        loop {
+            let seed = next.fetch_add(1, Ordering::Relaxed);
+            let is_later = first.lock().unwrap().as_ref().is_some_and(|(first, _)| *first < seed);
+            if seed >= seeds.end || is_later {
+                return;
+            }
+            if let Some(violation) = run(seed, Options::default()).violation {
+                let mut first = first.lock().unwrap();
+                if first.as_ref().is_none_or(|(first, _)| seed < *first) {
+                    *first = Some((seed, violation));
+                }
+            }
+        }
+    };
+    thread::scope(|scope| {
+        for _ in 0..thread::available_parallelism().map_or(1, usize::from) {
+            scope.spawn(search);
+        }
+    });
+    first.into_inner().unwrap()
 }
