@@ -17,6 +17,7 @@ mod findings;
 mod flood;
 mod forge;
 mod fuzz;
+mod http;
 mod kubernetes;
 mod namespaces;
 mod no_std;

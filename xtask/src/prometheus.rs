@@ -4,10 +4,10 @@
 //! last event and the report must tell the same counts.
 
 mod agreement;
+mod api;
 mod events;
 mod expressions;
 mod files;
-mod http;
 mod job;
 mod scrapes;
 
@@ -24,7 +24,7 @@ use crate::findings::{self, Findings};
 use crate::process::{self, Running, free_address};
 use crate::shell::starts;
 use crate::{Outcome, shell};
-use http::Prometheus;
+use api::Prometheus;
 use job::Job;
 
 /// Time for a process to start, and for Prometheus to find what has started.

@@ -94,7 +94,6 @@ impl Report {
         Ok(())
     }
 
-    /// One line for a person.
     /// Checks that packets had such tags, and that none was taken for forged.
     pub(crate) fn check_tags(&self, expected: &str) -> Result<()> {
         let tags = self.find("transport.packet_tags").and_then(Value::as_str);
@@ -108,6 +107,7 @@ impl Report {
         Ok(())
     }
 
+    /// One line for a person.
     pub(crate) fn summary(&self) -> String {
         format!(
             "HR@10 {:.4}, NDCG@10 {:.4}, {:.0} samples/s, {:.0} hot rows pushed, {:.0} applied, {:.1} s in all",

@@ -13,7 +13,7 @@ use crate::{Outcome, process, shell};
 mod checks;
 mod server;
 
-pub(crate) use server::{Kind, Store};
+pub(crate) use server::{BUCKET, Kind, Store};
 
 #[derive(Args, Default)]
 pub(crate) struct Options {

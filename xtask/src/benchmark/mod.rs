@@ -1,8 +1,10 @@
-//! Whole training jobs, timed: over workers, batch sizes, with and without the switch; over rates of packet loss; and with a slow worker.
+//! Whole training jobs, timed: over workers, batch sizes, with and without the switch; over rates of packet loss; with a slow worker, and
+//! killed and resumed.
 //!
 //! Runs of one setting are spread over the whole time, so that a busy minute of the machine does not hit one setting alone.
 
 mod loss;
+mod resume;
 mod stragglers;
 
 use std::fmt::Write as _;
@@ -29,6 +31,8 @@ enum Figure {
     Loss,
     /// Training time with one slow worker of four
     Stragglers,
+    /// AUC of a job that trains from a bucket, loses every process and goes on with other numbers
+    Resume,
 }
 
 /// Parameters of a measurement.
@@ -46,6 +50,9 @@ pub(crate) struct Options {
     /// Epochs of a run
     #[arg(long, default_value_t = 1)]
     epochs: u32,
+    /// Rows to make for the figure of jobs that resume
+    #[arg(long, default_value_t = 1_000_000)]
+    rows: u64,
     /// Runs of each setting
     #[arg(long, default_value_t = 3)]
     repeats: u32,
@@ -102,6 +109,7 @@ pub(crate) fn run(options: &Options) -> Result<Outcome> {
         Figure::Throughput => throughput(options, &folder)?,
         Figure::Loss => loss::measure(options, &folder)?,
         Figure::Stragglers => stragglers::measure(options, &folder)?,
+        Figure::Resume => resume::measure(options, &folder)?,
     };
     println!("{summary}");
     for (name, text) in [("raw.csv", &raw), ("summary.md", &summary)] {

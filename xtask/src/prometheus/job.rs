@@ -8,10 +8,10 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, bail};
 use serde_json::Value;
 
-use super::{LOOK_EVERY, http};
+use super::LOOK_EVERY;
 use crate::findings::Finding;
 use crate::process::{self, Running, free_address};
-use crate::shell;
+use crate::{http, shell};
 
 /// All processes: controller, two servers, a switch and its standby, two workers.
 pub(super) const MEMBERS: usize = 7;

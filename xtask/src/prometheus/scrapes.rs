@@ -6,11 +6,12 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
 
+use super::api::{OPEN_METRICS, Prometheus, TEXT};
 use super::expressions::{self, Expression};
-use super::http::{self, Prometheus};
 use super::job::{Job, MEMBERS};
 use super::{Directory, LOOK_EVERY, START_MAX, fed, files};
 use crate::findings::Finding;
+use crate::http;
 
 const BODY_BYTES_MAX: usize = 64 << 10;
 /// Scrapes that a percentile is of.
@@ -139,7 +140,7 @@ pub(super) fn bodies(prometheus: Prometheus) -> Result<Vec<Body>> {
     let body = |(labels, address): (serde_json::Value, SocketAddr)| {
         let label = |name: &str| labels[name].as_str().unwrap_or_default().to_owned();
         let get = |accept| http::get(address, "/metrics", accept);
-        let (text, open_metrics) = (get(http::TEXT)?, get(http::OPEN_METRICS)?);
+        let (text, open_metrics) = (get(TEXT)?, get(OPEN_METRICS)?);
         Ok(Body { member: label("member"), role: label("role"), text, open_metrics })
     };
     let bodies = prometheus.members_up()?.into_iter().map(body).collect::<Result<Vec<_>>>()?;

@@ -12,7 +12,7 @@ use crate::process::{self, Running, check_interrupt};
 use crate::shell;
 
 /// The bucket that is there.
-pub(super) const BUCKET: &str = "models";
+pub(crate) const BUCKET: &str = "models";
 const LOOK_EVERY: Duration = Duration::from_millis(100);
 const START_LIMIT: Duration = Duration::from_secs(60);
 const SIGN: &str = include_str!("sas.py");
