@@ -39,8 +39,8 @@ class Settings:
     server: Mapping[str, float] = field(default_factory=lambda: {"CPU": 1})
     switch: Mapping[str, float] = field(default_factory=lambda: {"CPU": 1, "libra_switch": 1})
     worker: Mapping[str, float] = field(default_factory=lambda: {"CPU": 1})
-    #: Strategy of one placement group of all members. If empty, servers and switches are spread, and workers packed.
-    strategy: str = ""
+    #: Strategy of the placement group.
+    strategy: str = "SPREAD"
     #: Ports of members on a node, as in 7700-7799; any free ones if empty.
     ports: str = ""
     #: Switches beyond those that the job waits for.

@@ -165,7 +165,7 @@ class Member:
 
     role: str
     index: int
-    #: Its bundle in its placement group. None for the controller, for workers beyond the least number, and for one that has left a node that
+    #: Its bundle in the placement group. None for the controller, for workers beyond the least number, and for one that has left a node that
     #: Ray drains.
     bundle: int | None = None
     #: It runs, is away until it is started again, or is done.
