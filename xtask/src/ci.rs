@@ -15,6 +15,9 @@ pub(crate) struct Options {
     /// Leaves `cargo test` out, for a caller that has just run it
     #[arg(long)]
     skip_tests: bool,
+    /// Begins at this step, after one was mended
+    #[arg(long, value_name = "STEP")]
+    from: Option<String>,
 }
 
 type Step = (&'static str, fn() -> Result<Outcome>);
@@ -84,8 +87,14 @@ const DRAINS: &[&str] = &[
 
 pub(crate) fn run(options: &Options) -> Result<Outcome> {
     let start = Instant::now();
+    let first = match &options.from {
+        None => 0,
+        Some(from) => STEPS.iter().position(|(name, _)| name == from).with_context(|| {
+            format!("no step {from}: {}", STEPS.iter().map(|(name, _)| *name).collect::<Vec<_>>().join(", "))
+        })?,
+    };
     let steps: Vec<Step> =
-        STEPS.iter().copied().filter(|(name, _)| !(options.skip_tests && *name == TEST)).collect();
+        STEPS[first..].iter().copied().filter(|(name, _)| !(options.skip_tests && *name == TEST)).collect();
     let mut skipped = Vec::new();
     for (index, (name, step)) in steps.iter().enumerate() {
         println!("=== {}/{} {name}", index + 1, steps.len());
