@@ -31,6 +31,8 @@ const VARIABLES: &[&str] = &["LIBRA_TERMINATION_LOG", "LIBRA_EPOCHS=2"];
 const CONTROLLER: &str = "LIBRA_CONTROLLER=libra-controller-0:7700";
 const HOST_VARIABLES: [&str; 2] = ["LIBRA_SERVERS=1", "LIBRA_WORKERS=1"];
 const LIMIT: Duration = Duration::from_secs(90);
+/// Time for a pod to end.
+const POD_ENDS_MAX: Duration = Duration::from_secs(10);
 /// Limits of the machine's own configuration may be above those of this process.
 const CONFIGURATION: &str = "[containers]\ndefault_ulimits = [\"nofile=1024:1024\", \"nproc=1024:1024\"]\n";
 const BUCKET: &str = "my-bucket";
@@ -236,7 +238,14 @@ impl<'a> Pods<'a> {
         let container = name_of(member);
         self.podman(&["kill", "--signal=KILL", &container])?;
         self.podman(&["wait", &container])?;
-        self.podman(&["start", &container]).map(drop)
+        // Its pod ends with it, and cannot be started until that is over.
+        let deadline = Instant::now() + POD_ENDS_MAX;
+        loop {
+            match self.podman(&["start", &container]) {
+                Err(_) if Instant::now() < deadline => std::thread::sleep(LOOK_EVERY),
+                started => return started.map(drop),
+            }
+        }
     }
 
     /// Waits until all members have ended, and looks at their exit codes.
