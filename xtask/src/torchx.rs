@@ -56,7 +56,7 @@ fn trains(packages: &Path, folder: &Path, libra: &Path) -> Result<Finding> {
     Ok(Finding::Passed(report.summary()))
 }
 
-/// What TorchX would ask a scheduler for. It is made and not run: one member that ends with anything but 0 ends the job there.
+/// The request of TorchX to a scheduler, made and not run: one member that ends with anything but 0 ends the job there.
 struct Request {
     scheduler: &'static str,
     configuration: &'static str,
