@@ -21,6 +21,8 @@ const LIMIT: Duration = Duration::from_secs(3600);
 const LOOK_EVERY: Duration = Duration::from_millis(200);
 /// The part of the work at which every process is killed.
 const KILLED_AT: f64 = 0.4;
+/// Seconds between two checkpoints, at most: a short job has several before it is killed.
+const CHECKPOINT_EVERY: f64 = 20.0;
 
 /// Raw figures and a table of them.
 pub(super) fn measure(options: &Options, folder: &Path) -> Result<(String, String)> {
@@ -35,7 +37,8 @@ pub(super) fn measure(options: &Options, folder: &Path) -> Result<(String, Strin
     let bench = Bench { store, libra: shell::target_directory()?.join(BINARY), folder, options };
     bench.make()?;
     let undisturbed = bench.undisturbed()?;
-    let (killed_at, resumed) = bench.killed_and_resumed()?;
+    let (killed_at, resumed) =
+        bench.killed_and_resumed((undisturbed.seconds / 10.0).min(CHECKPOINT_EVERY))?;
     let scored = bench.score()?;
     let row = |name: &str, job: &Job| {
         let Job { quality, samples, repeated, seconds } = job;
@@ -98,10 +101,17 @@ impl Bench<'_> {
     }
 
     /// A job that writes its checkpoints to a URL, with a state directory of its own.
-    fn train(&self, name: &str, to: &str, more: &[&str]) -> Command {
+    fn train(&self, name: &str, to: &str, every: f64, more: &[&str]) -> Command {
         let (data, epochs) = (self.url("data"), self.options.epochs.to_string());
         let mut command = self.libra(&["train", "--quiet", "--model", "deeplight", "--data", &data]);
-        command.args(["--epochs", &epochs, "--checkpoint-every", "20", "--checkpoints", &self.url(to)]);
+        command.args([
+            "--epochs",
+            &epochs,
+            "--checkpoint-every",
+            &every.to_string(),
+            "--checkpoints",
+            &self.url(to),
+        ]);
         command.args(["--state-dir", &self.path(name)]).args(more);
         command
     }
@@ -127,15 +137,16 @@ impl Bench<'_> {
     }
 
     fn undisturbed(&self) -> Result<Job> {
-        let train = self.train("undisturbed", "undisturbed", &["--workers", "2", "--servers", "2"]);
+        let train =
+            self.train("undisturbed", "undisturbed", CHECKPOINT_EVERY, &["--workers", "2", "--servers", "2"]);
         self.finish("undisturbed", train)
     }
 
     /// Kills a job, all of whose members are in one process. Another goes on with what the bucket has. Returns where it was killed, and what the other one reports.
-    fn killed_and_resumed(&self) -> Result<(f64, Job)> {
+    fn killed_and_resumed(&self, every: f64) -> Result<(f64, Job)> {
         let http = process::free_address()?;
         let sizes = ["--workers", "2", "--servers", "2", "--http", &http.to_string()];
-        let mut job = self.start("killed", self.train("killed", "run", &sizes))?;
+        let mut job = self.start("killed", self.train("killed", "run", every, &sizes))?;
         let deadline = Instant::now() + LIMIT;
         let killed_at = loop {
             check_interrupt()?;
@@ -150,7 +161,7 @@ impl Bench<'_> {
         println!("killed at {:.1}%", 100.0 * killed_at);
         let run = self.url("run");
         let sizes = ["--workers", "3", "--servers", "1", "--resume", &run];
-        Ok((killed_at, self.finish("resumed", self.train("resumed", "run", &sizes))?))
+        Ok((killed_at, self.finish("resumed", self.train("resumed", "run", every, &sizes))?))
     }
 
     /// Exports the model, and scores the rows that are left out for tests.
