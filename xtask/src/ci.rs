@@ -1,13 +1,18 @@
 //! The whole pipeline, step by step; the first step that fails ends it.
 
+mod queue;
+
+use std::process::Command;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
 use clap::Args;
 
+use queue::Queue;
+
 use crate::{
     Outcome, book, container, doctor, examples, findings, flood, forge, fuzz, kubernetes, namespaces, no_std,
-    p4, prometheus, python, ray, readme, shell, slurm, smoke, systemd, tidy, torchx, xdp,
+    p4, process, prometheus, python, ray, readme, shell, slurm, smoke, systemd, tidy, torchx, xdp,
 };
 
 #[derive(Args)]
@@ -20,45 +25,61 @@ pub(crate) struct Options {
     from: Option<String>,
 }
 
-type Step = (&'static str, fn() -> Result<Outcome>);
+struct Step {
+    name: &'static str,
+    work: Work,
+}
+
+enum Work {
+    /// A step that has the machine: it waits for others, or judges times.
+    Before(fn() -> Result<Outcome>),
+    /// A command that computes and judges no times. All of these run one after another, on what the other steps leave of the processors.
+    Beside(fn() -> Result<Command>),
+}
+
+use Work::{Before, Beside};
 
 /// Cheap steps first: a slip shows within seconds.
 const STEPS: &[Step] = &[
-    ("fmt", || cargo(&["fmt", "--all", "--check"])),
-    ("tidy", tidy::run),
-    ("clippy", || cargo(&["clippy", "--quiet", "--workspace", "--all-targets", "--", "-D", "warnings"])),
-    ("doc", doc),
-    ("book", book::run),
-    (TEST, || cargo(&["test"])),
-    ("test xtask", || cargo(&["test", "--quiet", "--package", "xtask"])),
-    ("fuzz", || fuzz::run(&fuzz::Options::for_ci())),
-    ("no-std", || no_std::run(&no_std::Options::default())),
-    ("release build", || cargo(&["build", "--quiet", "--release", "--bin", "libra", "--bin", "libra-lab"])),
-    ("README commands", readme::check_with_binary),
-    ("smoke", smoke::run),
-    ("examples", examples::run),
-    ("python", || python::run(&python::Options::default())),
-    ("ray", || ray::run(&ray::Options::default())),
-    ("simulation", || lab(&["sim", "--seeds", "0..300"])),
-    ("simulation of open work", || lab(&["sim", "--seeds", "10000..10100"])),
-    ("mutants", || cargo(MUTANTS)),
-    ("soak", || lab(SOAK)),
-    ("soak of drains", || lab(DRAINS)),
-    ("flood", || flood::run(&flood::Options::for_ci())),
-    ("paper", paper),
-    ("xdp", || xdp::run(&xdp::Options::default())),
-    ("forged answers", || forge::run(&forge::Options::for_ci())),
-    ("doctor", || doctor::run(&doctor::Options::default())),
-    ("prometheus", || prometheus::run(&prometheus::Options::for_ci())),
-    ("systemd", || systemd::run(&systemd::Options::for_ci())),
-    ("torchx", || torchx::run(&findings::StepOptions::default())),
-    ("container", || container::run(&findings::StepOptions::default())),
-    ("kubernetes", || kubernetes::run(&findings::StepOptions::default())),
-    ("slurm", || slurm::run(&findings::StepOptions::default())),
-    ("p4", || p4::test(&p4::TestOptions::default())),
-    ("namespaces", || namespaces::run(&namespaces::Options::for_ci())),
+    Step { name: "fmt", work: Before(|| cargo(&["fmt", "--all", "--check"])) },
+    Step { name: "tidy", work: Before(tidy::run) },
+    Step { name: "clippy", work: Beside(|| Ok(shell::cargo(CLIPPY))) },
+    Step { name: "doc", work: Beside(doc) },
+    Step { name: "book", work: Before(book::run) },
+    Step { name: TEST, work: Before(|| cargo(&["test"])) },
+    Step { name: "release build", work: Before(|| cargo(&["build", "--quiet", "--release"])) },
+    Step { name: "README commands", work: Before(readme::check_with_binary) },
+    Step { name: "smoke", work: Before(smoke::run) },
+    Step {
+        name: "test xtask",
+        work: Beside(|| Ok(shell::cargo(&["test", "--quiet", "--package", "xtask"]))),
+    },
+    Step { name: "simulation", work: Beside(|| Ok(lab(&["sim", "--seeds", "0..300"]))) },
+    Step { name: "simulation of open work", work: Beside(|| Ok(lab(&["sim", "--seeds", "10000..10100"]))) },
+    Step { name: "fuzz", work: Beside(|| Ok(fuzz::command(&fuzz::Options::for_ci()))) },
+    Step { name: "mutants", work: Beside(|| Ok(shell::cargo(MUTANTS))) },
+    Step { name: "python", work: Before(|| python::run(&python::Options::default())) },
+    Step { name: "ray", work: Before(|| ray::run(&ray::Options::default())) },
+    Step { name: "examples", work: Before(examples::run) },
+    Step { name: "no-std", work: Before(|| no_std::run(&no_std::Options::default())) },
+    Step { name: "soak", work: Before(|| passes(lab(SOAK))) },
+    Step { name: "soak of drains", work: Before(|| passes(lab(DRAINS))) },
+    Step { name: "flood", work: Before(|| flood::run(&flood::Options::for_ci())) },
+    Step { name: "paper", work: Before(paper) },
+    Step { name: "xdp", work: Before(|| xdp::run(&xdp::Options::default())) },
+    Step { name: "forged answers", work: Before(|| forge::run(&forge::Options::for_ci())) },
+    Step { name: "doctor", work: Before(|| doctor::run(&doctor::Options::default())) },
+    Step { name: "prometheus", work: Before(|| prometheus::run(&prometheus::Options::for_ci())) },
+    Step { name: "systemd", work: Before(|| systemd::run(&systemd::Options::for_ci())) },
+    Step { name: "torchx", work: Before(|| torchx::run(&findings::StepOptions::default())) },
+    Step { name: "container", work: Before(|| container::run(&findings::StepOptions::default())) },
+    Step { name: "kubernetes", work: Before(|| kubernetes::run(&findings::StepOptions::default())) },
+    Step { name: "slurm", work: Before(|| slurm::run(&findings::StepOptions::default())) },
+    Step { name: "p4", work: Before(|| p4::test(&p4::TestOptions::default())) },
+    Step { name: "namespaces", work: Before(|| namespaces::run(&namespaces::Options::for_ci())) },
 ];
 
+const CLIPPY: &[&str] = &["clippy", "--quiet", "--workspace", "--all-targets", "--", "-D", "warnings"];
 const TEST: &str = "test";
 /// The faults that the simulator, the fuzz targets, and the conformance vectors in software and in the program of a P4 switch must find; a build of its own, for no other has them.
 const MUTANTS: &[&str] = &["test", "--quiet", "--release", "--features", "mutants", "--test", "mutants"];
@@ -86,57 +107,75 @@ const DRAINS: &[&str] = &[
 ];
 
 pub(crate) fn run(options: &Options) -> Result<Outcome> {
+    // What runs beside the steps must not outlive them.
+    process::catch_interrupts()?;
     let start = Instant::now();
     let first = match &options.from {
         None => 0,
-        Some(from) => STEPS.iter().position(|(name, _)| name == from).with_context(|| {
-            format!("no step {from}: {}", STEPS.iter().map(|(name, _)| *name).collect::<Vec<_>>().join(", "))
+        Some(from) => STEPS.iter().position(|step| step.name == from).with_context(|| {
+            format!("no step {from}: {}", STEPS.iter().map(|step| step.name).collect::<Vec<_>>().join(", "))
         })?,
     };
-    let steps: Vec<Step> =
-        STEPS[first..].iter().copied().filter(|(name, _)| !(options.skip_tests && *name == TEST)).collect();
+    let steps = || STEPS[first..].iter().filter(|step| !(options.skip_tests && step.name == TEST));
+    let beside = steps().filter_map(|step| match step.work {
+        Beside(command) => Some((step.name, command)),
+        Before(_) => None,
+    });
+    let mut beside = Queue::start(beside.collect())?;
     let mut skipped = Vec::new();
-    for (index, (name, step)) in steps.iter().enumerate() {
-        println!("=== {}/{} {name}", index + 1, steps.len());
+    for (index, step) in steps().enumerate() {
+        let Before(run) = step.work else { continue };
+        process::check_interrupt()?;
+        beside.check()?;
+        println!("=== {}/{} {}", index + 1, steps().count(), step.name);
         let begin = Instant::now();
-        let ended = step();
+        let ended = run();
         let seconds = in_seconds(begin.elapsed());
-        match ended.with_context(|| format!("CI FAILED at step {name} after {seconds}"))? {
-            Outcome::Passed => println!("=== {name} passed in {seconds}"),
+        match ended.with_context(|| failed(step.name, &seconds))? {
+            Outcome::Passed => println!("=== {} passed in {seconds}", step.name),
             Outcome::Skipped(reason) => {
-                shell::loudly(&format!("{name} SKIPPED: {reason}"));
-                skipped.push(*name);
+                shell::loudly(&format!("{} SKIPPED: {reason}", step.name));
+                skipped.push(step.name);
             }
         }
     }
+    beside.finish()?;
     let but = if skipped.is_empty() { String::new() } else { format!(" but SKIPPED {}", skipped.join(", ")) };
-    println!("=== CI passed{but} ({} steps in {})", steps.len(), in_seconds(start.elapsed()));
+    println!("=== CI passed{but} ({} steps in {})", steps().count(), in_seconds(start.elapsed()));
     Ok(Outcome::Passed)
+}
+
+fn failed(name: &str, seconds: &str) -> String {
+    format!("CI FAILED at step {name} after {seconds}")
 }
 
 fn cargo(arguments: &[&str]) -> Result<Outcome> {
-    shell::run(shell::cargo(arguments))?;
+    passes(shell::cargo(arguments))
+}
+
+fn passes(command: Command) -> Result<Outcome> {
+    shell::run(command)?;
     Ok(Outcome::Passed)
 }
 
-/// The laboratory of the release build.
-fn lab(arguments: &[&str]) -> Result<Outcome> {
-    shell::run(shell::program(shell::target_directory()?.join("release/libra-lab"), arguments))?;
-    Ok(Outcome::Passed)
+/// The laboratory of the release build, which is made first if it is not there yet.
+fn lab(arguments: &[&str]) -> Command {
+    let mut command = shell::cargo(&["run", "--quiet", "--release", "--bin", "libra-lab", "--"]);
+    command.args(arguments);
+    command
 }
 
 /// The paper's evaluation, of a small part of the data.
 fn paper() -> Result<Outcome> {
     let report = shell::target_directory()?.join("paper-report");
     let out = format!("--out={}", report.display());
-    lab(&["bench", "paper", "--quick", "--quiet", &out])
+    passes(lab(&["bench", "paper", "--quick", "--quiet", &out]))
 }
 
-fn doc() -> Result<Outcome> {
+fn doc() -> Result<Command> {
     let mut command = shell::cargo(&["doc", "--quiet", "--workspace", "--no-deps"]);
     command.env("RUSTDOCFLAGS", "-Dwarnings");
-    shell::run(command)?;
-    Ok(Outcome::Passed)
+    Ok(command)
 }
 
 fn in_seconds(duration: Duration) -> String {

@@ -1,5 +1,7 @@
 //! `cargo xtask fuzz`: random inputs for every fuzz target. They are tests of `cargo test`, with more time.
 
+use std::process::Command;
+
 use anyhow::Result;
 use clap::Args;
 
@@ -32,12 +34,16 @@ impl Options {
 }
 
 pub(crate) fn run(options: &Options) -> Result<Outcome> {
+    shell::run(command(options))?;
+    Ok(Outcome::Passed)
+}
+
+pub(crate) fn command(options: &Options) -> Command {
     // Of all packages: with a part of them, dependencies would be built again with fewer features.
     let mut arguments = vec!["test", "--quiet", "--lib", "--test", "targets"];
     let threads = format!("--test-threads={}", options.jobs);
     arguments.extend(["--", "--nocapture", &threads, &options.target]);
     let mut test = shell::cargo(&arguments);
     test.env(TIME, options.seconds.saturating_mul(1000).to_string());
-    shell::run(test)?;
-    Ok(Outcome::Passed)
+    test
 }

@@ -36,6 +36,7 @@ mod stores;
 mod systemd;
 mod tidy;
 mod torchx;
+mod wheel;
 mod xdp;
 
 use std::process::ExitCode;
@@ -62,8 +63,10 @@ enum Command {
     Install(pslite::InstallOptions),
     /// Compiles the tests of a checkout of ps-lite against our headers, and runs each many times
     Pslite(pslite::PsLiteOptions),
-    /// Builds the wheel for Python and runs its tests, with torch unless it is left out
+    /// Builds the Python package and runs its tests, with torch unless it is left out
     Python(python::Options),
+    /// Builds the wheel that ships, and checks what it needs of a machine
+    Wheel,
     /// Writes the vectors in `conformance/` again, with the results of the reference
     Conformance,
     /// Writes the page of errors in the manual, as the code has them now
@@ -129,6 +132,7 @@ fn main() -> ExitCode {
         Command::Install(options) => pslite::install(&options),
         Command::Pslite(options) => pslite::ps_lite(&options),
         Command::Python(options) => python::run(&options),
+        Command::Wheel => wheel::run(),
         Command::Conformance => conformance::run(),
         Command::Errors => errors::run(),
         Command::NoStd(options) => no_std::run(&options),

@@ -102,9 +102,7 @@ fn run_bmv2() -> Result<Outcome> {
     if let Err(error) = namespaces::ip::permitted() {
         return Ok(Outcome::Skipped(format!("bmv2: {error:#}")));
     }
-    let mut test = shell::cargo(&["test", "--quiet", "--package", "libra-p4", "--package", "libra-p4model"]);
-    test.env("LIBRA_P4_REQUIRED", "1");
-    shell::run(test)?;
+    shell::test(&["libra-p4", "libra-p4model"], &[("LIBRA_P4_REQUIRED", "1")])?;
     let program = shell::target_directory()?.join("libra-p4.json");
     let program = program.to_str().context("the target directory has a name of UTF-8")?;
     let source = "crates/backends/p4/program/libra_v1model.p4";

@@ -1,4 +1,4 @@
-//! The Python package: builds the wheel, checks what it needs of a machine, and runs its tests from outside of the source tree.
+//! The Python package: its tests, from outside of the source tree.
 //!
 //! Packages for the tests are installed once into an environment in a cache, which is named by the versions in `python/constraints.txt`.
 
@@ -6,7 +6,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use anyhow::{Context, Result, bail, ensure};
+use anyhow::{Context, Result};
 use clap::Args;
 
 use crate::{Outcome, shell};
@@ -35,25 +35,18 @@ const EXAMPLES: &[&str] = &[
     "examples/python/two_tower.py",
     "examples/python/word2vec.py",
 ];
-/// Machines that the wheel is for: those that torch's is for.
-const TAG: &str = "manylinux_2_28";
-const WHEEL_BYTES_MAX: u64 = 8 << 20;
 /// Disk space of an environment with torch, and of pip beside it.
 const TORCH_GIBIBYTES: u64 = 12;
-/// Libraries that a wheel must find on no machine.
-const FOREIGN: &[&str] = &["libtorch", "libc10", "libpython", "libssl", "libcrypto"];
 const FIND_PYTHON: &str = "import sys, venv, ensurepip; assert sys.version_info >= (3, 10)";
 
 pub(crate) fn run(options: &Options) -> Result<Outcome> {
-    let quiet = Command::new("python3").args(["-c", FIND_PYTHON]).output();
-    if !quiet.is_ok_and(|output| output.status.success()) {
-        return Ok(Outcome::Skipped("there is no python3 of 3.10 or later with venv".to_owned()));
+    if let Some(missing) = missing() {
+        return Ok(Outcome::Skipped(missing));
     }
     let (cache, without_torch) = (cache(options)?, why_no_torch(options)?);
     let python = environment(&cache, options, without_torch.is_none())?;
-    let (wheel, site) = install(&python)?;
+    let site = site()?;
     // Jobs of the tests have members of their own.
-    shell::run(shell::cargo(&["build", "--quiet", "--release", "--bin", "libra"]))?;
     let binary = shell::target_directory()?.join("release/libra");
     let in_site = |arguments: &[&str]| {
         let mut command = shell::program(&python, arguments);
@@ -61,8 +54,6 @@ pub(crate) fn run(options: &Options) -> Result<Outcome> {
         command.env("LIBRA_BINARY", &binary);
         shell::run(command)
     };
-    check(&wheel, &site.join("libra_ps/_native.abi3.so"))?;
-    in_site(&["-m", "abi3audit", "--strict", &wheel.to_string_lossy()])?;
     in_site(&["-m", "mypy.stubtest", "libra_ps._native"])?;
     // Tests of trackers whose clients are large are skipped, and named.
     in_site(&["-m", "pytest", "--quiet", "-rs", "python/tests/core"])?;
@@ -108,25 +99,31 @@ fn site_directory() -> Result<PathBuf> {
     Ok(shell::target_directory()?.join("python/site"))
 }
 
-/// Builds the wheel and installs it. Returns the directory that has the package then.
+/// Builds the package, and returns the directory that has it then: what a wheel installs, with the library of the release build.
 pub(crate) fn site() -> Result<PathBuf> {
-    let options = Options::default();
-    let has_torch = why_no_torch(&options)?.is_none();
-    let python = environment(&cache(&options)?, &options, has_torch)?;
-    Ok(install(&python)?.1)
-}
-
-/// Builds the wheel and installs it outside of the source tree. Returns both.
-fn install(python: &Path) -> Result<(PathBuf, PathBuf)> {
-    let wheel = build(python)?;
-    let site = site_directory()?;
+    shell::run(shell::cargo(&["build", "--quiet", "--release"]))?;
+    let (site, release) = (site_directory()?, shell::target_directory()?.join("release"));
     if site.exists() {
         fs::remove_dir_all(&site).with_context(|| format!("cannot remove {}", site.display()))?;
     }
-    let target = format!("--target={}", site.display());
-    let pip = ["-m", "pip", "install", "--quiet", "--no-deps", &target, &wheel.to_string_lossy()];
-    shell::run(shell::program(python, &pip))?;
-    Ok((wheel, site))
+    fs::create_dir_all(&site).with_context(|| format!("cannot make {}", site.display()))?;
+    shell::run(shell::program("cp", &["-r", "python/libra_ps", &site.to_string_lossy()]))?;
+    let (library, module) = (release.join("lib_native.so"), site.join("libra_ps/_native.abi3.so"));
+    fs::copy(&library, &module).with_context(|| format!("cannot copy {}", library.display()))?;
+    Ok(site)
+}
+
+/// Returns the interpreter with the tools that make wheels.
+pub(crate) fn with_tools() -> Result<PathBuf> {
+    let options = Options::default();
+    environment(&cache(&options)?, &options, why_no_torch(&options)?.is_none())
+}
+
+/// Returns the reason if there is no Python for environments.
+pub(crate) fn missing() -> Option<String> {
+    let quiet = Command::new("python3").args(["-c", FIND_PYTHON]).output();
+    let is_there = quiet.is_ok_and(|output| output.status.success());
+    (!is_there).then(|| "there is no python3 of 3.10 or later with venv".to_owned())
 }
 
 fn cache(options: &Options) -> Result<PathBuf> {
@@ -208,42 +205,6 @@ fn with_packages(folder: &Path, pins: &[String]) -> Result<PathBuf> {
     shell::run(shell::program(&python, &arguments))?;
     fs::write(folder.join("complete"), pins.join("\n"))?;
     Ok(python)
-}
-
-/// Returns the wheel.
-fn build(python: &Path) -> Result<PathBuf> {
-    let wheels = shell::target_directory()?.join("python/wheels");
-    if wheels.exists() {
-        fs::remove_dir_all(&wheels).with_context(|| format!("cannot remove {}", wheels.display()))?;
-    }
-    let out = wheels.to_string_lossy();
-    // The linker of zig has the glibc of the tag.
-    let portable = ["--zig", "--compatibility", TAG];
-    let build = [&["-m", "maturin", "build", "--quiet", "--release", "--out", &out][..], &portable].concat();
-    let mut command = shell::program(python, &build);
-    // Maturin looks for zig in the packages of the first python3.
-    let path = std::env::var_os("PATH").unwrap_or_default();
-    let folders = python.parent().map(Path::to_owned).into_iter().chain(std::env::split_paths(&path));
-    command.env("PATH", std::env::join_paths(folders).context("PATH cannot be extended")?);
-    shell::run(command)?;
-    let found = fs::read_dir(&wheels)?.next().context("maturin has built no wheel")??;
-    Ok(found.path())
-}
-
-/// Checks the size, the tag and the libraries of a wheel.
-fn check(wheel: &Path, library: &Path) -> Result<()> {
-    let name = wheel.file_name().unwrap_or_default().to_string_lossy();
-    ensure!(name.contains("-cp310-abi3-"), "{name} is not for any Python from 3.10 on");
-    ensure!(name.contains(TAG), "{name} is not for {TAG}");
-    let bytes = fs::metadata(wheel)?.len();
-    ensure!(bytes <= WHEEL_BYTES_MAX, "{name} has {bytes} bytes, at most {WHEEL_BYTES_MAX}");
-    let linked = shell::output(shell::program("readelf", &["--dynamic", &library.to_string_lossy()]))?;
-    let needed: Vec<&str> = linked.lines().filter(|line| line.contains("(NEEDED)")).collect();
-    if let Some(line) = needed.iter().find(|line| FOREIGN.iter().any(|foreign| line.contains(foreign))) {
-        bail!("the wheel needs a library of something else: {}", line.trim());
-    }
-    println!("{name}: {:.1} MB, {} libraries of the system", bytes as f64 / 1e6, needed.len());
-    Ok(())
 }
 
 #[cfg(test)]

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::OnceLock;
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, bail, ensure};
 
 /// The directory of the workspace.
 pub(crate) fn root() -> &'static Path {
@@ -62,6 +62,34 @@ pub(crate) fn release(programs: &[&str]) -> Result<PathBuf> {
     let arguments: Vec<_> = ["build", "--quiet", "--release"].into_iter().chain(named).collect();
     run(cargo(&arguments))?;
     Ok(target_directory()?.join("release"))
+}
+
+/// Runs the tests of some packages with more variables of the environment, but for those of their documentation. They are as `cargo test` builds
+/// them with those of all packages: without the others, their dependencies would be built again with fewer features.
+pub(crate) fn test(packages: &[&str], environment: &[(&str, &str)]) -> Result<()> {
+    let metadata = metadata()?;
+    let manifests: Vec<&serde_json::Value> = (metadata["packages"].as_array().into_iter().flatten())
+        .filter(|package| packages.iter().any(|name| package["name"] == *name))
+        .map(|package| &package["manifest_path"])
+        .collect();
+    ensure!(manifests.len() == packages.len(), "not all of {packages:?} are packages of the workspace");
+    let built = output(cargo(&["test", "--no-run", "--message-format=json"]))?;
+    for line in built.lines() {
+        let message: serde_json::Value =
+            serde_json::from_str(line).context("cargo test did not print JSON")?;
+        let is_test = message["profile"]["test"] == true && manifests.contains(&&message["manifest_path"]);
+        let (Some(manifest), Some(executable)) =
+            (message["manifest_path"].as_str(), message["executable"].as_str())
+        else {
+            continue;
+        };
+        if is_test {
+            let mut test = program(executable, &["--quiet"]);
+            test.current_dir(Path::new(manifest).with_file_name("")).envs(environment.iter().copied());
+            run(test)?;
+        }
+    }
+    Ok(())
 }
 
 /// Returns cargo's metadata of the workspace, without its dependencies.

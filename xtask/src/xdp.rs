@@ -46,9 +46,8 @@ pub(crate) fn run(options: &Options) -> Result<Outcome> {
         }
         return Ok(Outcome::Skipped(format!("{error:#}")));
     }
-    let mut test = shell::cargo(&["test", "--quiet", "--package", "libra-xdp"]);
-    test.env("LIBRA_XDP_REQUIRED", "1").env(fuzz::TIME, fuzz::SECONDS.saturating_mul(1000).to_string());
-    shell::run(test)?;
+    let fuzzing = fuzz::SECONDS.saturating_mul(1000).to_string();
+    shell::test(&["libra-xdp"], &[("LIBRA_XDP_REQUIRED", "1"), (fuzz::TIME, &fuzzing)])?;
     shell::run(shell::cargo(&["build", "--quiet", "--release", "--bin", "libra-lab"]))?;
     let lab = shell::target_directory()?.join("release/libra-lab");
     soak(&lab, "off", "off")?;

@@ -24,6 +24,18 @@ fn seeds(bug: Mutant) -> Range<u64> {
         Mutant::CommitAppliedTwice => 230,
         Mutant::SilentServerGivenUp | Mutant::OtherShardsNotAwaited => 200,
         Mutant::OldControllerBelieved | Mutant::CellOrderNotChecked => 190,
+        Mutant::HeldChunkDealt => 900,
+        Mutant::AssignAppliedTwice => 300,
+        Mutant::ShareGivenTwice => 180,
+        Mutant::PathTakenForWide => 140,
+        // Behind a scenario that takes as long as a thousand others.
+        Mutant::GenerationNotChecked
+        | Mutant::UnheardClockIgnored
+        | Mutant::LeftBehindDecides
+        | Mutant::AssignNotLogged
+        | Mutant::RestoringNotAwaited
+        | Mutant::ChunkDoneBeforeVisible
+        | Mutant::DoneBeforeDone => 48,
         _ => 0,
     };
     first..first + seeds_max(bug)

@@ -15,6 +15,7 @@ const XTASK: &[&str] = &[
     "install",
     "pslite",
     "python",
+    "wheel",
     "conformance",
     "errors",
     "no-std",

@@ -9,8 +9,9 @@ use super::gradients;
 use super::tasks::Tasks;
 use libra_launch::progress::Bars;
 
-/// Pairs of a quick run.
-const PAIRS_QUICK: usize = 20_000;
+/// Pushes and pairs of a quick run.
+const PUSHES_QUICK: u64 = 40;
+const PAIRS_QUICK: usize = 2000;
 
 /// Workers that negotiate a scaling factor.
 const WORKERS: u32 = 8;
@@ -19,7 +20,8 @@ const WORKERS: u32 = 8;
 const OURS: usize = 4096;
 
 pub(super) fn find(tasks: &Tasks, bars: Bars) -> Result<Finding> {
-    let pairs_max = if tasks.quick { PAIRS_QUICK } else { PAIRS };
+    let (pairs_max, pushes) =
+        if tasks.quick { (PAIRS_QUICK, PUSHES_QUICK) } else { (PAIRS, gradients::PUSHES) };
     let mut papers = Box::new(FloatTables::EMPTY);
     papers.fill();
     let mut ours = Box::new(SplitTables::<OURS>::EMPTY);
@@ -34,7 +36,7 @@ pub(super) fn find(tasks: &Tasks, bars: Bars) -> Result<Finding> {
     let mut sets = Vec::new();
     for task in tasks.all()? {
         let name = format!("R1: gradients of {}", task.label());
-        sets.push((name, gradients::pairs(&task, pairs_max, bars)?));
+        sets.push((name, gradients::pairs(&task, pushes, pairs_max, bars)?));
     }
     let first_of_r2 = sets.len();
     sets.push(("R2: uniform in (-1, 1)".to_owned(), uniform_pairs(pairs_max, tasks.seed)));

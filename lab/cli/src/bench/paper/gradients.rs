@@ -12,22 +12,22 @@ use super::tasks::Task;
 use libra_launch::progress::Bars;
 
 /// Pushes that are gone through: gradients of a model that has begun to learn, not of its first steps alone.
-const PUSHES: u64 = 400;
+pub(super) const PUSHES: u64 = 400;
 
 /// Trains in memory, and takes pairs from all pushes alike.
-pub(super) fn pairs(task: &Task, pairs_max: usize, bars: Bars) -> Result<Vec<(f32, f32)>> {
+pub(super) fn pairs(task: &Task, pushes: u64, pairs_max: usize, bars: Bars) -> Result<Vec<(f32, f32)>> {
     let tables = task.workload.tables();
     let recorder = Recorder {
         widths: Widths::new(&tables),
         last: HashMap::default(),
         pairs: Vec::new(),
-        pairs_per_push: pairs_max.div_ceil(usize::try_from(PUSHES).unwrap_or(1)).max(1),
+        pairs_per_push: pairs_max.div_ceil(usize::try_from(pushes).unwrap_or(1)).max(1),
         pairs_max,
     };
     let store = Store::new(tables, task.config.seed)?;
     let mut local = LocalParameters::new(store);
     let mut parameters = Observed::new(&mut local, recorder);
-    let samples = PUSHES * task.config.batch as u64;
+    let samples = pushes * task.config.batch as u64;
     let sample = (samples as f64 / task.workload.samples_per_epoch() as f64).min(1.0);
     let bar = bars.bar("gradients");
     let mut training = task.workload.clone().training(sample)?;

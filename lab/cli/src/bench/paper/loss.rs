@@ -17,7 +17,7 @@ const PAPERS: f64 = 0.001;
 const COST_MAX: f64 = 0.03;
 
 /// Pushes of each worker, whose time is taken: many times what is under way at once, as the last ones do not wait.
-const PUSHES_QUICK: usize = 48;
+const PUSHES_QUICK: usize = 12;
 const PUSHES: usize = 96;
 
 /// Workers of a job on this machine, and how often each job is repeated.
