@@ -31,25 +31,27 @@ struct Step {
 }
 
 enum Work {
-    /// A step that has the machine: it waits for others, or judges times.
-    Before(fn() -> Result<Outcome>),
-    /// A command that computes and judges no times. All of these run one after another, on what the other steps leave of the processors.
+    /// A step that judges times: nothing runs beside it.
+    Alone(fn() -> Result<Outcome>),
+    /// A step that waits more than it computes, and judges no times.
+    Waits(fn() -> Result<Outcome>),
+    /// A command that computes, and runs beside steps that wait, on what they leave of the processors.
     Beside(fn() -> Result<Command>),
 }
 
-use Work::{Before, Beside};
+use Work::{Alone, Beside, Waits};
 
 /// Cheap steps first: a slip shows within seconds.
 const STEPS: &[Step] = &[
-    Step { name: "fmt", work: Before(|| cargo(&["fmt", "--all", "--check"])) },
-    Step { name: "tidy", work: Before(tidy::run) },
+    Step { name: "fmt", work: Waits(|| cargo(&["fmt", "--all", "--check"])) },
+    Step { name: "tidy", work: Waits(tidy::run) },
     Step { name: "clippy", work: Beside(|| Ok(shell::cargo(CLIPPY))) },
     Step { name: "doc", work: Beside(doc) },
-    Step { name: "book", work: Before(book::run) },
-    Step { name: TEST, work: Before(|| cargo(&["test"])) },
-    Step { name: "release build", work: Before(|| cargo(&["build", "--quiet", "--release"])) },
-    Step { name: "README commands", work: Before(readme::check_with_binary) },
-    Step { name: "smoke", work: Before(smoke::run) },
+    Step { name: TEST, work: Alone(|| cargo(&["test"])) },
+    Step { name: "release build", work: Waits(|| cargo(&["build", "--quiet", "--release"])) },
+    Step { name: "README commands", work: Waits(readme::check_with_binary) },
+    Step { name: "book", work: Waits(book::run) },
+    Step { name: "smoke", work: Waits(smoke::run) },
     Step {
         name: "test xtask",
         work: Beside(|| Ok(shell::cargo(&["test", "--quiet", "--package", "xtask"]))),
@@ -58,25 +60,25 @@ const STEPS: &[Step] = &[
     Step { name: "simulation of open work", work: Beside(|| Ok(lab(&["sim", "--seeds", "10000..10100"]))) },
     Step { name: "fuzz", work: Beside(|| Ok(fuzz::command(&fuzz::Options::for_ci()))) },
     Step { name: "mutants", work: Beside(|| Ok(shell::cargo(MUTANTS))) },
-    Step { name: "python", work: Before(|| python::run(&python::Options::default())) },
-    Step { name: "ray", work: Before(|| ray::run(&ray::Options::default())) },
-    Step { name: "examples", work: Before(examples::run) },
-    Step { name: "no-std", work: Before(|| no_std::run(&no_std::Options::default())) },
-    Step { name: "soak", work: Before(|| passes(lab(SOAK))) },
-    Step { name: "soak of drains", work: Before(|| passes(lab(DRAINS))) },
-    Step { name: "flood", work: Before(|| flood::run(&flood::Options::for_ci())) },
-    Step { name: "paper", work: Before(paper) },
-    Step { name: "xdp", work: Before(|| xdp::run(&xdp::Options::default())) },
-    Step { name: "forged answers", work: Before(|| forge::run(&forge::Options::for_ci())) },
-    Step { name: "doctor", work: Before(|| doctor::run(&doctor::Options::default())) },
-    Step { name: "prometheus", work: Before(|| prometheus::run(&prometheus::Options::for_ci())) },
-    Step { name: "systemd", work: Before(|| systemd::run(&systemd::Options::for_ci())) },
-    Step { name: "torchx", work: Before(|| torchx::run(&findings::StepOptions::default())) },
-    Step { name: "container", work: Before(|| container::run(&findings::StepOptions::default())) },
-    Step { name: "kubernetes", work: Before(|| kubernetes::run(&findings::StepOptions::default())) },
-    Step { name: "slurm", work: Before(|| slurm::run(&findings::StepOptions::default())) },
-    Step { name: "p4", work: Before(|| p4::test(&p4::TestOptions::default())) },
-    Step { name: "namespaces", work: Before(|| namespaces::run(&namespaces::Options::for_ci())) },
+    Step { name: "python", work: Waits(|| python::run(&python::Options::default())) },
+    Step { name: "ray", work: Waits(|| ray::run(&ray::Options::default())) },
+    Step { name: "examples", work: Waits(examples::run) },
+    Step { name: "no-std", work: Waits(|| no_std::run(&no_std::Options::default())) },
+    Step { name: "paper", work: Waits(paper) },
+    Step { name: "torchx", work: Waits(|| torchx::run(&findings::StepOptions::default())) },
+    Step { name: "container", work: Waits(|| container::run(&findings::StepOptions::default())) },
+    Step { name: "kubernetes", work: Waits(|| kubernetes::run(&findings::StepOptions::default())) },
+    Step { name: "slurm", work: Waits(|| slurm::run(&findings::StepOptions::default())) },
+    Step { name: "soak", work: Alone(|| passes(lab(SOAK))) },
+    Step { name: "soak of drains", work: Alone(|| passes(lab(DRAINS))) },
+    Step { name: "flood", work: Alone(|| flood::run(&flood::Options::for_ci())) },
+    Step { name: "xdp", work: Alone(|| xdp::run(&xdp::Options::default())) },
+    Step { name: "forged answers", work: Alone(|| forge::run(&forge::Options::for_ci())) },
+    Step { name: "doctor", work: Alone(|| doctor::run(&doctor::Options::default())) },
+    Step { name: "prometheus", work: Alone(|| prometheus::run(&prometheus::Options::for_ci())) },
+    Step { name: "systemd", work: Alone(|| systemd::run(&systemd::Options::for_ci())) },
+    Step { name: "p4", work: Alone(|| p4::test(&p4::TestOptions::default())) },
+    Step { name: "namespaces", work: Alone(|| namespaces::run(&namespaces::Options::for_ci())) },
 ];
 
 const CLIPPY: &[&str] = &["clippy", "--quiet", "--workspace", "--all-targets", "--", "-D", "warnings"];
@@ -119,14 +121,23 @@ pub(crate) fn run(options: &Options) -> Result<Outcome> {
     let steps = || STEPS[first..].iter().filter(|step| !(options.skip_tests && step.name == TEST));
     let beside = steps().filter_map(|step| match step.work {
         Beside(command) => Some((step.name, command)),
-        Before(_) => None,
+        Alone(_) | Waits(_) => None,
     });
     let mut beside = Queue::start(beside.collect())?;
     let mut skipped = Vec::new();
     for (index, step) in steps().enumerate() {
-        let Before(run) = step.work else { continue };
+        let run = match step.work {
+            Beside(_) => continue,
+            Alone(run) => {
+                beside.rest()?;
+                run
+            }
+            Waits(run) => {
+                beside.go_on()?;
+                run
+            }
+        };
         process::check_interrupt()?;
-        beside.check()?;
         println!("=== {}/{} {}", index + 1, steps().count(), step.name);
         let begin = Instant::now();
         let ended = run();

@@ -4,8 +4,7 @@ use std::ffi::OsStr;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
@@ -24,27 +23,50 @@ type Named = (&'static str, fn() -> Result<Command>);
 /// Commands that get the time of processors that nothing else wants. Dropping it ends the one that runs.
 pub(super) struct Queue {
     thread: Option<JoinHandle<Result<()>>>,
-    stopped: Arc<AtomicBool>,
+    state: Arc<Mutex<State>>,
+}
+
+#[derive(Clone, Copy, Default)]
+struct State {
+    /// No other command begins.
+    rests: bool,
+    is_running: bool,
+    is_dropped: bool,
 }
 
 impl Queue {
     pub(super) fn start(commands: Vec<Named>) -> Result<Self> {
         let logs = shell::target_directory()?.join("ci");
         fs::create_dir_all(&logs).with_context(|| format!("cannot make {}", logs.display()))?;
-        let stopped = Arc::<AtomicBool>::default();
-        let has_stopped = Arc::clone(&stopped);
-        let thread = thread::spawn(move || run_all(&commands, &logs, &has_stopped));
-        Ok(Self { thread: Some(thread), stopped })
+        let state = Arc::<Mutex<State>>::default();
+        let shared = Arc::clone(&state);
+        let thread = thread::spawn(move || run_all(&commands, &logs, &shared));
+        Ok(Self { thread: Some(thread), state })
     }
 
-    /// Fails if a command has failed.
-    pub(super) fn check(&mut self) -> Result<()> {
-        if self.thread.as_ref().is_some_and(JoinHandle::is_finished) { self.join() } else { Ok(()) }
+    /// Waits for the command that runs; the next one begins after [`Self::go_on`]. Fails if a command has failed.
+    pub(super) fn rest(&mut self) -> Result<()> {
+        change(&self.state, |state| state.rests = true);
+        while change(&self.state, |state| *state).is_running {
+            thread::sleep(LOOK_EVERY);
+        }
+        self.check()
+    }
+
+    /// Lets commands begin. Fails if one has failed.
+    pub(super) fn go_on(&mut self) -> Result<()> {
+        change(&self.state, |state| state.rests = false);
+        self.check()
     }
 
     /// Waits for the last command.
     pub(super) fn finish(mut self) -> Result<()> {
+        self.go_on()?;
         self.join()
+    }
+
+    fn check(&mut self) -> Result<()> {
+        if self.thread.as_ref().is_some_and(JoinHandle::is_finished) { self.join() } else { Ok(()) }
     }
 
     fn join(&mut self) -> Result<()> {
@@ -54,33 +76,42 @@ impl Queue {
 
 impl Drop for Queue {
     fn drop(&mut self) {
-        self.stopped.store(true, Ordering::Relaxed);
+        change(&self.state, |state| state.is_dropped = true);
         drop(self.join());
     }
 }
 
-fn run_all(commands: &[Named], logs: &Path, stopped: &AtomicBool) -> Result<()> {
+fn change<T>(state: &Mutex<State>, change: impl FnOnce(&mut State) -> T) -> T {
+    change(&mut state.lock().unwrap_or_else(PoisonError::into_inner))
+}
+
+fn run_all(commands: &[Named], logs: &Path, state: &Mutex<State>) -> Result<()> {
     for (name, command) in commands {
+        while !change(state, |state| {
+            state.is_running = !state.rests || state.is_dropped;
+            state.is_running
+        }) {
+            thread::sleep(LOOK_EVERY);
+        }
         let log = logs.join(name.replace(' ', "-")).with_extension("log");
         let begin = Instant::now();
-        let ended = run(name, &command()?, log.clone(), stopped);
+        let ended = command().and_then(|command| run(name, &command, log.clone(), state));
+        change(state, |state| state.is_running = false);
         let printed = fs::read(&log).unwrap_or_default();
         let (printed, seconds) = (String::from_utf8_lossy(&printed), in_seconds(begin.elapsed()));
         ended.with_context(|| format!("{}\n{printed}", failed(name, &seconds)))?;
-        println!(
-            "=== {name}, beside the other steps\n{printed}=== {name} passed in {seconds}, beside the other steps"
-        );
+        println!("=== {name}, beside\n{printed}=== {name} passed in {seconds}, beside others");
     }
     Ok(())
 }
 
-fn run(name: &str, command: &Command, log: PathBuf, stopped: &AtomicBool) -> Result<()> {
+fn run(name: &str, command: &Command, log: PathBuf, state: &Mutex<State>) -> Result<()> {
     let mut running = Running::start(name, idle(command), log)?;
     loop {
         match running.status()? {
             Some(status) if status.success() => return Ok(()),
             Some(status) => bail!("{status}"),
-            None if stopped.load(Ordering::Relaxed) => bail!("not needed any more"),
+            None if change(state, |state| state.is_dropped) => bail!("not needed any more"),
             None => process::check_interrupt()?,
         }
         thread::sleep(LOOK_EVERY);
@@ -123,7 +154,7 @@ mod tests {
             Ok(command)
         });
         let second: Named = ("second", || Ok(sh("date +%s%N")));
-        run_all(&[first, second], &folder, &AtomicBool::new(false)).unwrap();
+        run_all(&[first, second], &folder, &Mutex::default()).unwrap();
         let read = |name: &str| fs::read_to_string(folder.join(name)).unwrap();
         let (first, second) = (read("the-first.log"), read("second.log"));
         let lines: Vec<&str> = first.lines().collect();
@@ -137,7 +168,7 @@ mod tests {
         let mut queue = Queue::start(vec![("loser", || Ok(sh("echo the reason; exit 3")))]).unwrap();
         let deadline = Instant::now() + Duration::from_secs(60);
         let error = loop {
-            match queue.check() {
+            match queue.go_on() {
                 Ok(()) => assert!(Instant::now() < deadline, "it did not fail"),
                 Err(error) => break error,
             }
@@ -146,6 +177,25 @@ mod tests {
         let text = format!("{error:#}");
         assert!(text.contains("CI FAILED at step loser") && text.contains("the reason"), "{text}");
         queue.finish().unwrap();
+    }
+
+    #[test]
+    fn nothing_begins_while_it_rests() {
+        let folder = std::env::temp_dir().join(format!("libra-xtask-rest-{}", std::process::id()));
+        fs::create_dir_all(&folder).unwrap();
+        let log = folder.join("second.log");
+        let first: Named = ("first", || Ok(sh("sleep 0.5")));
+        let second: Named = ("second", || Ok(sh("echo began")));
+        let state = Arc::<Mutex<State>>::default();
+        let (shared, logs) = (Arc::clone(&state), folder.clone());
+        let thread = Some(thread::spawn(move || run_all(&[first, second], &logs, &shared)));
+        let mut queue = Queue { thread, state };
+        queue.rest().unwrap();
+        thread::sleep(3 * LOOK_EVERY);
+        assert!(!log.exists());
+        queue.finish().unwrap();
+        assert_eq!(fs::read_to_string(log).unwrap(), "began\n");
+        fs::remove_dir_all(&folder).unwrap();
     }
 
     #[test]
