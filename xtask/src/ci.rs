@@ -60,7 +60,7 @@ const STEPS: &[Step] = &[
     Step { name: "simulation of open work", work: Beside(|| Ok(lab(&["sim", "--seeds", "10000..10100"]))) },
     Step { name: "fuzz", work: Beside(|| Ok(fuzz::command(&fuzz::Options::for_ci()))) },
     Step { name: "mutants", work: Beside(|| Ok(shell::cargo(MUTANTS))) },
-    Step { name: "python", work: Waits(|| python::run(&python::Options::default())) },
+    Step { name: "python", work: Alone(|| python::run(&python::Options::default())) },
     Step { name: "ray", work: Waits(|| ray::run(&ray::Options::default())) },
     Step { name: "examples", work: Waits(examples::run) },
     Step { name: "no-std", work: Waits(|| no_std::run(&no_std::Options::default())) },
