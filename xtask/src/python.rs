@@ -45,7 +45,7 @@ pub(crate) fn run(options: &Options) -> Result<Outcome> {
     }
     let (cache, without_torch) = (cache(options)?, why_no_torch(options)?);
     let python = environment(&cache, options, without_torch.is_none())?;
-    let site = site()?;
+    let site = site(&python)?;
     // Jobs of the tests have members of their own.
     let binary = shell::target_directory()?.join("release/libra");
     let in_site = |arguments: &[&str]| {
@@ -100,7 +100,7 @@ fn site_directory() -> Result<PathBuf> {
 }
 
 /// Builds the package, and returns the directory that has it then: what a wheel installs, with the library of the release build.
-pub(crate) fn site() -> Result<PathBuf> {
+pub(crate) fn site(python: &Path) -> Result<PathBuf> {
     shell::run(shell::cargo(&["build", "--quiet", "--release"]))?;
     let (site, release) = (site_directory()?, shell::target_directory()?.join("release"));
     if site.exists() {
@@ -110,6 +110,8 @@ pub(crate) fn site() -> Result<PathBuf> {
     shell::run(shell::program("cp", &["-r", "python/libra_ps", &site.to_string_lossy()]))?;
     let (library, module) = (release.join("lib_native.so"), site.join("libra_ps/_native.abi3.so"));
     fs::copy(&library, &module).with_context(|| format!("cannot copy {}", library.display()))?;
+    // As pip does.
+    shell::run(shell::program(python, &["-m", "compileall", "-q", &site.to_string_lossy()]))?;
     Ok(site)
 }
 

@@ -58,7 +58,7 @@ pub(crate) fn run(options: &Options) -> Result<Outcome> {
     }
     let site = match &options.site {
         Some(site) => site.canonicalize().context("--site")?,
-        None => python::site()?,
+        None => python::site(&python)?,
     };
     let libra = shell::binary("libra", options.libra.as_deref())?;
     let folder = shell::target_directory()?.join("ray");
