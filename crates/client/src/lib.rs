@@ -48,7 +48,7 @@ pub use controller::StartError;
 pub use libra_net::{
     Accepted, ControllerHandle, ControllerNode as Controller, ControllerThread, Drain, Endpoint, FaultRates,
     Inspector, NodeError, NodeOptions, PacketTags, Security, TOKEN_VARIABLE, Token, TokenError, WorkerClient,
-    WorkerNode as Worker,
+    WorkerNode as Worker, hide_token,
 };
 pub use libra_plan::{
     Budget, DEFAULT_HEADROOM_BITS, Frequencies, Invalid, Plan, Provenance, SLOT_BYTES, ShapeError, TableShape,

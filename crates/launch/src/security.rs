@@ -1,15 +1,15 @@
 //! Identity of the processes of a cluster: nothing on one machine, a token or certificates between several.
 
 use std::env;
-use std::fs::{self, OpenOptions};
-use std::io::{Seek, SeekFrom, Write};
+use std::fs::OpenOptions;
+use std::io::Write;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 use clap::Args;
-use libra_net::{Endpoint, NodeOptions, Security, TOKEN_VARIABLE, Token, is_local};
+use libra_net::{Endpoint, NodeOptions, Security, TOKEN_VARIABLE, Token, hide_token, is_local};
 use rustix::process::{DumpableBehavior, set_dumpable_behavior};
 
 use crate::progress::Bars;
@@ -152,20 +152,6 @@ fn take_variable() -> Result<Option<String>> {
     let text = env::var_os(TOKEN_VARIABLE).filter(|text| !text.is_empty());
     let Some(text) = text else { return Ok(None) };
     let Ok(text) = text.into_string() else { bail!("{TOKEN_VARIABLE} is no token: it is not in UTF-8") };
-    // A kernel without /proc shows it to no other process.
-    let _ = overwrite(&text);
+    hide_token();
     Ok(Some(text))
-}
-
-fn overwrite(text: &str) -> Option<()> {
-    let shown = fs::read("/proc/self/environ").ok()?;
-    let wanted = format!("{TOKEN_VARIABLE}={text}\0");
-    let place = shown.windows(wanted.len()).position(|bytes| bytes == wanted.as_bytes())?;
-    // Fields are counted from 1, and the second, the name, may have blanks: `env_start` is field 50 (proc_pid_stat(5)).
-    let status = fs::read_to_string("/proc/self/stat").ok()?;
-    let start: u64 = status.rsplit_once(") ")?.1.split(' ').nth(50 - 3)?.parse().ok()?;
-    let mut memory = OpenOptions::new().write(true).open("/proc/self/mem").ok()?;
-    let offset = u64::try_from(place + TOKEN_VARIABLE.len() + 1).ok()?;
-    memory.seek(SeekFrom::Start(start + offset)).ok()?;
-    memory.write_all(&vec![b'*'; text.len()]).ok()
 }

@@ -83,6 +83,6 @@ pub use node::{
     SwitchNode,
 };
 pub use plane_thread::PlaneThread;
-pub use security::{CertificateError, Security, TOKEN_VARIABLE, Token, TokenError, is_local};
+pub use security::{CertificateError, Security, TOKEN_VARIABLE, Token, TokenError, hide_token, is_local};
 pub use supervisor::{Notice, Supervisor};
 pub use worker::{Accepted, WorkerClient, WorkerNode};

@@ -6,6 +6,7 @@
 
 mod certificates;
 mod configuration;
+mod environment;
 mod raw_key;
 pub(crate) mod roles;
 mod token;
@@ -28,13 +29,11 @@ use tokio_rustls::{TlsAcceptor, TlsConnector, TlsStream};
 
 pub use self::certificates::CertificateError;
 use self::configuration::Configurations;
+pub use self::environment::{TOKEN_VARIABLE, hide_token};
 use self::roles::{Role, Roles};
 pub use self::token::{Token, TokenError};
 use crate::endpoint::Endpoint;
 use crate::stream::{Buffered, Stream, buffered};
-
-/// Variable of the environment that has the token.
-pub const TOKEN_VARIABLE: &str = "LIBRA_TOKEN";
 
 const TOKEN_AND_CERTIFICATE: &str = "one end has a token, the other a certificate";
 
