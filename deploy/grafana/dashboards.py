@@ -333,8 +333,10 @@ SERVER_DASHBOARD = Dashboard(
                     "Checkpoints",
                     (
                         Series(f"libra_server_checkpoint_number{{{MEMBER}}}", "{{member}} newest"),
+                        Series(f"libra_server_upload_number{{{MEMBER}}}", "{{member}} newest uploaded"),
                         Series(f"libra_controller_checkpoints_total{{{JOB}}}", "{{outcome}}"),
                         Series(f"libra_server_checkpoints_failed_total{{{MEMBER}}}", "{{member}} failed"),
+                        Series(f"libra_server_uploads_failed_total{{{MEMBER}}}", "{{member}} failed to upload"),
                     ),
                 ),
             ),

@@ -143,6 +143,14 @@ fn worker(families: &mut Families, counts: &WorkerStatistics, details: &WorkerDe
         ],
     );
     families.counter("libra_worker_data_bytes", "Bytes of data that were read.", &[(&[], reads.bytes)]);
+    families.counter(
+        "libra_worker_chunks",
+        "Chunks of data that the worker had leases of: done by it, or by another while it was away.",
+        &[
+            (&[("outcome", "done")], details.chunks.done),
+            (&[("outcome", "reassigned")], details.chunks.reassigned),
+        ],
+    );
     let step = &training.step_us;
     let seconds = |micros: u64| micros as f64 / 1e6;
     families.seconds(
@@ -293,6 +301,23 @@ fn server(families: &mut Families, counts: &ServerStatistics, details: &ServerDe
         "Checkpoints that failed.",
         &[(&[], counts.checkpoints_failed)],
     );
+    let upload = &details.upload;
+    families.histogram(
+        "libra_server_upload_seconds",
+        "Duration of uploads of checkpoints.",
+        &[(&[], upload.seconds)],
+    );
+    families.gauge(
+        "libra_server_upload_number",
+        "Number of the newest checkpoint that is uploaded.",
+        &[(&[], upload.number as f64)],
+    );
+    families.counter(
+        "libra_server_upload_bytes",
+        "Bytes that were sent in uploads of checkpoints.",
+        &[(&[], upload.bytes)],
+    );
+    families.counter("libra_server_uploads_failed", "Uploads that failed.", &[(&[], upload.failed)]);
 }
 
 /// Counts of a server, or of all servers of a job.

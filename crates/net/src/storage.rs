@@ -117,7 +117,11 @@ impl Storage {
                 self.spawn("libra-upload", move || upload(&disk, &to, rate, given_up, &numbers, &events));
             if let Err(error) = spawned {
                 let failure = Some(format!("there is no thread for it: {error}"));
-                let _ = self.events.send(ServerCommand::Storage(StorageEvent::Uploaded { number, failure }));
+                let _ = self.events.send(ServerCommand::Storage(StorageEvent::Uploaded {
+                    number,
+                    bytes: 0,
+                    failure,
+                }));
                 return;
             }
             self.uploads.numbers = Some(sender);
@@ -183,12 +187,15 @@ fn upload(
     let archive = Archive::open(&to.url, &Environment::of_process());
     let mut uploader = archive.map(|archive| Uploader::new(archive, to.owner, rate, given_up));
     while let Ok(number) = numbers.recv() {
-        let failure = match &mut uploader {
-            Ok(uploader) => uploader.upload(&checkpoints, number).err().map(|error| error.to_string()),
-            Err(error) => Some(error.to_string()),
+        let (failure, bytes) = match &mut uploader {
+            Ok(uploader) => {
+                let failure = uploader.upload(&checkpoints, number).err();
+                (failure.map(|error| error.to_string()), uploader.bytes_sent())
+            }
+            Err(error) => (Some(error.to_string()), 0),
         };
         debug!(number, ?failure, "an upload has ended");
-        let _ = events.send(ServerCommand::Storage(StorageEvent::Uploaded { number, failure }));
+        let _ = events.send(ServerCommand::Storage(StorageEvent::Uploaded { number, bytes, failure }));
     }
 }
 

@@ -119,8 +119,9 @@ pub use statistics::{
     ReadCounts, ServerStatistics, Statistics, StepTimes, SwitchStatistics, TrainingCounts, WorkerStatistics,
 };
 pub use status::{
-    CheckpointStatus, ControllerStatus, Details, Gathering, JobPhase, KnownMember, Lost, MemberState,
-    MemberStatus, PathStatus, ServerDetails, SwitchDetails, WorkStatus, WorkerDetails,
+    CheckpointStatus, ChunkCounts, ControllerStatus, Details, Gathering, JobPhase, KnownMember, Lost,
+    MemberState, MemberStatus, PathStatus, ServerDetails, SwitchDetails, UploadStatus, WorkStatus,
+    WorkerDetails,
 };
 pub use storage::{CheckpointHead, StorageEvent, StorageRequest};
 pub use switch::{

@@ -55,6 +55,17 @@ pub struct WorkerDetails {
     pub pull_mixed: Histogram,
     /// The paths to switches.
     pub paths: Vec<PathStatus>,
+    /// Chunks of data that it had leases of.
+    pub chunks: ChunkCounts,
+}
+
+/// Chunks of data by outcome.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct ChunkCounts {
+    /// Chunks whose pushes are all visible.
+    pub done: u64,
+    /// Chunks that another worker has done, since this one was away.
+    pub reassigned: u64,
 }
 
 /// A worker's path to a switch.
@@ -81,6 +92,21 @@ pub struct ServerDetails {
     pub checkpoint_age: Option<Duration>,
     /// The log cannot be written, and training goes on without it.
     pub is_log_suspended: bool,
+    /// Uploads of its checkpoints.
+    pub upload: UploadStatus,
+}
+
+/// Uploads of checkpoints by a shard.
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
+pub struct UploadStatus {
+    /// Duration of those that have come to their end.
+    pub seconds: Histogram,
+    /// Number of the newest checkpoint that is uploaded.
+    pub number: u64,
+    /// Uploads that failed.
+    pub failed: u64,
+    /// Bytes that were sent.
+    pub bytes: u64,
 }
 
 /// Status of a switch beside its counts.

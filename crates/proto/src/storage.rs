@@ -144,6 +144,8 @@ pub enum StorageEvent {
     Uploaded {
         /// Its number.
         number: u64,
+        /// Bytes that were sent.
+        bytes: u64,
         /// The reason why it was not uploaded, in words for a person.
         failure: Option<String>,
     },

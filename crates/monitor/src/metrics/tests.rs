@@ -58,6 +58,7 @@ fn the_families_of_a_worker_are_complete() {
             "libra_worker_round_trip_seconds switch",
             "libra_worker_samples",
             "libra_worker_step_seconds part",
+            "libra_worker_chunks outcome",
         ],
     );
 }
@@ -86,6 +87,10 @@ fn the_families_of_a_server_are_complete() {
             "libra_server_checkpoint_age_seconds",
             "libra_server_lost_pushes",
             "libra_server_lost_rounds",
+            "libra_server_upload_seconds",
+            "libra_server_upload_number",
+            "libra_server_upload_bytes",
+            "libra_server_uploads_failed",
         ],
     );
 }

@@ -203,7 +203,10 @@ impl Server {
                     self.checkpoint_ended(now, number, Some(reason));
                 }
             }
-            StorageEvent::Uploaded { number, failure } => self.uploaded(number, failure),
+            StorageEvent::Uploaded { number, bytes, failure } => {
+                shard.disk_times.uploaded(now, number, bytes, failure.is_none());
+                self.uploaded(number, failure);
+            }
             StorageEvent::Loaded(rows) => self.load(rows),
             StorageEvent::LoadEnded { steps, states } => {
                 for (table, steps) in steps.into_iter().enumerate().take(shard.store.tables().len()) {
@@ -237,7 +240,7 @@ impl Server {
                 return self.membership.abort(&reason);
             }
             (Phase::Finishing { event, is_last: true }, failure) => {
-                if failure.is_none() && self.upload(number) {
+                if failure.is_none() && self.upload(now, number) {
                     self.last_upload = Some(number);
                     self.phase = Phase::Finishing { event, is_last: true };
                     return;
@@ -263,7 +266,7 @@ impl Server {
                 self.phase = phase;
                 let is_asked = core::mem::take(&mut self.asked_checkpoint) == Some(number);
                 // The controller is told when all has been done that it asked for (rule L10).
-                if !(is_asked && failure.is_none() && self.upload(number)) {
+                if !(is_asked && failure.is_none() && self.upload(now, number)) {
                     self.membership.send(Message::Checkpointed { number, failure });
                 }
             }
@@ -273,12 +276,14 @@ impl Server {
     }
 
     /// Asks for the upload of a checkpoint that is on the disk. Returns false if the job has no place for it.
-    fn upload(&mut self, number: u64) -> bool {
-        let durability = self.shard.as_ref().map(|shard| &shard.cluster.durability);
-        let to = durability.and_then(|durability| durability.upload.clone());
-        let bytes_per_second = durability.map_or(0, |durability| durability.checkpoint_bytes_per_second);
-        let upload = to.map(|to| StorageRequest::Upload { number, to, bytes_per_second });
-        upload.map(|upload| self.request(upload)).is_some()
+    fn upload(&mut self, now: Instant, number: u64) -> bool {
+        let Some(shard) = &mut self.shard else { return false };
+        let durability = &shard.cluster.durability;
+        let (to, bytes_per_second) = (durability.upload.clone(), durability.checkpoint_bytes_per_second);
+        let Some(to) = to else { return false };
+        shard.disk_times.uploading(now, number);
+        self.request(StorageRequest::Upload { number, to, bytes_per_second });
+        true
     }
 
     /// A checkpoint was uploaded, or was not: it is on the disk, and the job goes on (rule L10).

@@ -4,7 +4,7 @@ use core::time::Duration;
 
 use super::shard::Shard;
 use crate::histogram::Histogram;
-use crate::status::ServerDetails;
+use crate::status::{ServerDetails, UploadStatus};
 use crate::time::Instant;
 
 /// Durations of what its disk does.
@@ -15,6 +15,9 @@ pub(super) struct DiskTimes {
     syncing: Option<(u64, Instant)>,
     checkpoint: Histogram,
     checkpoint_at: Option<Instant>,
+    upload: UploadStatus,
+    /// Uploads that have not ended, and when they were asked for.
+    uploads: Vec<(u64, Instant)>,
 }
 
 impl DiskTimes {
@@ -30,6 +33,24 @@ impl DiskTimes {
         self.checkpoint.record(took);
         self.checkpoint_at = Some(now);
     }
+
+    /// The upload of a checkpoint is asked for.
+    pub(super) fn uploading(&mut self, now: Instant, number: u64) {
+        self.uploads.push((number, now));
+    }
+
+    /// The upload of a checkpoint has ended.
+    pub(super) fn uploaded(&mut self, now: Instant, number: u64, bytes: u64, is_there: bool) {
+        self.upload.bytes += bytes;
+        let begun = self.uploads.extract_if(.., |(uploading, _)| *uploading == number).last();
+        match begun {
+            Some((_, since)) if is_there => {
+                self.upload.seconds.record(now.since(since));
+                self.upload.number = number;
+            }
+            _ => self.upload.failed += u64::from(!is_there),
+        }
+    }
 }
 
 impl Shard {
@@ -41,13 +62,14 @@ impl Shard {
     }
 
     pub(super) fn details(&self, now: Instant) -> ServerDetails {
-        let DiskTimes { log_sync, checkpoint, checkpoint_at, .. } = self.disk_times;
+        let DiskTimes { log_sync, checkpoint, checkpoint_at, upload, .. } = self.disk_times;
         ServerDetails {
             store_bytes: self.store.memory_bytes() as u64,
             log_sync,
             checkpoint,
             checkpoint_age: checkpoint_at.map(|at| now.since(at)),
             is_log_suspended: self.journal.is_suspended(),
+            upload,
         }
     }
 }
@@ -68,5 +90,20 @@ mod tests {
         times.synced(at(15), 7);
         times.synced(at(20), 9);
         assert_eq!((times.log_sync.count(), times.log_sync.sum()), (1, Duration::from_millis(5)));
+    }
+
+    #[test]
+    fn uploads_that_overlap_are_timed_each() {
+        let mut times = DiskTimes::default();
+        times.uploading(at(10), 4);
+        times.uploading(at(20), 5);
+        times.uploaded(at(30), 4, 100, true);
+        times.uploaded(at(60), 5, 10, false);
+        times.uploading(at(100), 6);
+        times.uploaded(at(130), 6, 1, true);
+        let UploadStatus { seconds, number, failed, bytes } = times.upload;
+        assert_eq!((seconds.count(), seconds.sum()), (2, Duration::from_millis(50)));
+        assert_eq!((number, failed, bytes), (6, 1, 111));
+        assert_eq!(times.uploads, []);
     }
 }

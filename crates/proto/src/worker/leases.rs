@@ -3,6 +3,7 @@
 use std::collections::{BTreeSet, VecDeque};
 
 use crate::message::Message;
+use crate::status::ChunkCounts;
 use crate::work::{LeaseRequest, WorkRecord};
 
 /// A chunk whose pushes were all handed over.
@@ -20,6 +21,7 @@ pub(super) struct Leases {
     /// In the order in which their pushes were handed over.
     finished: VecDeque<Finished>,
     record: WorkRecord,
+    counts: ChunkCounts,
 }
 
 impl Leases {
@@ -32,6 +34,7 @@ impl Leases {
     /// The next phase begins.
     pub(super) fn enter(&mut self, phase: u64) {
         self.record.enter(phase);
+        self.counts.reassigned += self.held.len() as u64;
         self.held.clear();
         self.finished.clear();
     }
@@ -59,10 +62,15 @@ impl Leases {
         {
             self.held.remove(&chunk);
             news.done.insert(chunk);
+            self.counts.done += 1;
             news.accounts.insert(news.phase, account);
         }
         self.record.add(&news);
         (!news.done.is_empty()).then(|| self.request(news))
+    }
+
+    pub(super) fn counts(&self) -> ChunkCounts {
+        self.counts
     }
 
     /// Returns the message for a controller that has received nothing of it.
@@ -114,5 +122,7 @@ mod tests {
         assert_eq!((whole.held, whole.record.done), (BTreeSet::from([1, 2]), BTreeSet::from([0])));
         leases.enter(1);
         assert_eq!(leases.learn(&[0]), [0]);
+        // The phase has ended, so another has done chunks 1 and 2.
+        assert_eq!(leases.counts(), ChunkCounts { done: 1, reassigned: 2 });
     }
 }

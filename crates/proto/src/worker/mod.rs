@@ -429,6 +429,7 @@ impl Worker {
     fn present_status(&self) -> MemberStatus {
         let session = self.session.as_ref();
         let details = session.map_or_else(WorkerDetails::default, Session::details);
+        let details = WorkerDetails { chunks: self.leases.counts(), ..details };
         MemberStatus {
             member: session.map(|_| Peer::Worker(self.number)),
             job: session.map_or(0, |session| session.cluster.job),

@@ -72,6 +72,11 @@ impl Uploader {
         Ok(self.sent.0)
     }
 
+    /// Bytes of files that the last upload has sent.
+    pub fn bytes_sent(&self) -> u64 {
+        self.sent.0
+    }
+
     fn upload_one(
         &mut self,
         disk: &impl Disk,

@@ -47,7 +47,7 @@ fn the_controller_is_answered_when_the_upload_has_ended() {
         assert!(requests.contains(&asked), "{requests:?}");
         assert!(requests.iter().any(|request| matches!(request, StorageRequest::TrimLog { .. })));
         assert_eq!(harness.answers(CONTROLLER), [Message::CheckpointBegun { number }]);
-        harness.store(StorageEvent::Uploaded { number, failure: failure.clone() });
+        harness.store(StorageEvent::Uploaded { number, bytes: 0, failure: failure.clone() });
         assert_eq!(harness.answers(CONTROLLER), [Message::Checkpointed { number, failure }]);
     }
 }
@@ -76,7 +76,7 @@ fn a_server_ends_when_its_last_checkpoint_is_uploaded() {
         // The job is done while the one before is uploaded.
         harness.send(CONTROLLER, Message::Finish);
         let uploaded = |harness: &mut ServerHarness, number, failure| {
-            let event = StorageEvent::Uploaded { number, failure };
+            let event = StorageEvent::Uploaded { number, bytes: 0, failure };
             harness.server.handle_command(NOW, ServerCommand::Storage(event));
             harness.server.poll_event()
         };
