@@ -62,8 +62,8 @@ impl Uploader {
         checkpoints: &Checkpoints<D>,
         number: u64,
     ) -> Result<u64, ArchiveError> {
-        self.archive.check_owner(self.owner)?;
         self.sent = (0, Instant::now());
+        self.archive.check_owner(self.owner)?;
         for manifest in checkpoints.manifests(number)? {
             let bytes = checkpoints.manifest_bytes(manifest.description.number)?;
             self.upload_one(checkpoints.disk(), &manifest, bytes.into())?;

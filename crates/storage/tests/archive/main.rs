@@ -155,7 +155,9 @@ fn a_second_job_is_refused_until_it_takes_over() {
         let claim = archive.claim(&Owner::of_process(1), false).unwrap();
         assert_eq!((claim.is_conditional, claim.newest), (lack == Lack::Nothing, 0));
         put(&archive, 1, 3).unwrap();
-        uploader(&archive, 1).upload(&checkpoints(0, SHARDS, 0), 5).unwrap();
+        let mut first = uploader(&archive, 1);
+        first.upload(&checkpoints(0, SHARDS, 0), 5).unwrap();
+        assert!(first.bytes_sent() > 0);
         let refused = archive.claim(&Owner::of_process(2), false).unwrap_err().to_string();
         assert!(refused.contains(&format!("of process {} on", std::process::id())), "{refused}");
         assert!(refused.contains("--restore-from mem://b/runs/one"), "{refused}");
@@ -165,6 +167,8 @@ fn a_second_job_is_refused_until_it_takes_over() {
         for late in [put(&archive, 1, 5), archive.commit(3, 1).map(drop)] {
             assert!(matches!(late, Err(ArchiveError::Lost { .. })), "{late:?}");
         }
+        assert!(first.upload(&checkpoints(0, SHARDS, 0), 5).is_err());
+        assert_eq!(first.bytes_sent(), 0, "the last upload has sent nothing");
         put(&archive, 2, 4).unwrap();
         assert_eq!(verify(&archive).unwrap(), [3, 4]);
         // Another checkpoint of a number that counts is never put over it.
