@@ -33,25 +33,25 @@ struct Step {
 enum Work {
     /// A step that judges times: nothing runs beside it.
     Alone(fn() -> Result<Outcome>),
-    /// A step that waits more than it computes, and judges no times.
-    Waits(fn() -> Result<Outcome>),
-    /// A command that computes, and runs beside steps that wait, on what they leave of the processors.
+    /// A step that judges no times: a command may run beside it.
+    Shares(fn() -> Result<Outcome>),
+    /// A command that computes and judges no times. It runs beside steps that share, on what they leave of the processors.
     Beside(fn() -> Result<Command>),
 }
 
-use Work::{Alone, Beside, Waits};
+use Work::{Alone, Beside, Shares};
 
 /// Cheap steps first: a slip shows within seconds.
 const STEPS: &[Step] = &[
-    Step { name: "fmt", work: Waits(|| cargo(&["fmt", "--all", "--check"])) },
-    Step { name: "tidy", work: Waits(tidy::run) },
+    Step { name: "fmt", work: Shares(|| cargo(&["fmt", "--all", "--check"])) },
+    Step { name: "tidy", work: Shares(tidy::run) },
     Step { name: "clippy", work: Beside(|| Ok(shell::cargo(CLIPPY))) },
     Step { name: "doc", work: Beside(doc) },
     Step { name: TEST, work: Alone(|| cargo(&["test"])) },
-    Step { name: "release build", work: Waits(|| cargo(&["build", "--quiet", "--release"])) },
-    Step { name: "README commands", work: Waits(readme::check_with_binary) },
-    Step { name: "book", work: Waits(book::run) },
-    Step { name: "smoke", work: Waits(smoke::run) },
+    Step { name: "release build", work: Shares(|| cargo(&["build", "--quiet", "--release"])) },
+    Step { name: "README commands", work: Shares(readme::check_with_binary) },
+    Step { name: "book", work: Shares(book::run) },
+    Step { name: "smoke", work: Shares(smoke::run) },
     Step {
         name: "test xtask",
         work: Beside(|| Ok(shell::cargo(&["test", "--quiet", "--package", "xtask"]))),
@@ -61,14 +61,14 @@ const STEPS: &[Step] = &[
     Step { name: "fuzz", work: Beside(|| Ok(fuzz::command(&fuzz::Options::for_ci()))) },
     Step { name: "mutants", work: Beside(|| Ok(shell::cargo(MUTANTS))) },
     Step { name: "python", work: Alone(|| python::run(&python::Options::default())) },
-    Step { name: "ray", work: Waits(|| ray::run(&ray::Options::default())) },
-    Step { name: "examples", work: Waits(examples::run) },
-    Step { name: "no-std", work: Waits(|| no_std::run(&no_std::Options::default())) },
-    Step { name: "paper", work: Waits(paper) },
-    Step { name: "torchx", work: Waits(|| torchx::run(&findings::StepOptions::default())) },
-    Step { name: "container", work: Waits(|| container::run(&findings::StepOptions::default())) },
-    Step { name: "kubernetes", work: Waits(|| kubernetes::run(&findings::StepOptions::default())) },
-    Step { name: "slurm", work: Waits(|| slurm::run(&findings::StepOptions::default())) },
+    Step { name: "ray", work: Shares(|| ray::run(&ray::Options::default())) },
+    Step { name: "examples", work: Shares(examples::run) },
+    Step { name: "no-std", work: Shares(|| no_std::run(&no_std::Options::default())) },
+    Step { name: "paper", work: Shares(paper) },
+    Step { name: "torchx", work: Shares(|| torchx::run(&findings::StepOptions::default())) },
+    Step { name: "container", work: Shares(|| container::run(&findings::StepOptions::default())) },
+    Step { name: "kubernetes", work: Shares(|| kubernetes::run(&findings::StepOptions::default())) },
+    Step { name: "slurm", work: Shares(|| slurm::run(&findings::StepOptions::default())) },
     Step { name: "soak", work: Alone(|| passes(lab(SOAK))) },
     Step { name: "soak of drains", work: Alone(|| passes(lab(DRAINS))) },
     Step { name: "flood", work: Alone(|| flood::run(&flood::Options::for_ci())) },
@@ -121,7 +121,7 @@ pub(crate) fn run(options: &Options) -> Result<Outcome> {
     let steps = || STEPS[first..].iter().filter(|step| !(options.skip_tests && step.name == TEST));
     let beside = steps().filter_map(|step| match step.work {
         Beside(command) => Some((step.name, command)),
-        Alone(_) | Waits(_) => None,
+        Alone(_) | Shares(_) => None,
     });
     let mut beside = Queue::start(beside.collect())?;
     let mut skipped = Vec::new();
@@ -132,7 +132,7 @@ pub(crate) fn run(options: &Options) -> Result<Outcome> {
                 beside.rest()?;
                 run
             }
-            Waits(run) => {
+            Shares(run) => {
                 beside.go_on()?;
                 run
             }

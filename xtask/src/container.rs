@@ -60,9 +60,7 @@ struct Engine {
 
 impl Engine {
     fn new(folder: &Path) -> Result<Self> {
-        if folder.exists() {
-            fs::remove_dir_all(folder).with_context(|| format!("cannot remove {}", folder.display()))?;
-        }
+        shell::remove_directory(folder)?;
         // Containers write here as another user.
         for path in [folder.to_owned(), folder.join("out")] {
             fs::create_dir_all(&path).with_context(|| format!("cannot make {}", path.display()))?;

@@ -67,9 +67,7 @@ impl Directory {
     fn new() -> Result<Self> {
         let target = shell::target_directory()?;
         let made = target.join("prometheus");
-        if made.exists() {
-            std::fs::remove_dir_all(&made).with_context(|| format!("cannot remove {}", made.display()))?;
-        }
+        shell::remove_directory(&made)?;
         std::fs::create_dir_all(&made).with_context(|| format!("cannot make {}", made.display()))?;
         Ok(Self { sources: shell::root().join("deploy"), made, tools: target.join("tools") })
     }

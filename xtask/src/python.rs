@@ -103,9 +103,7 @@ fn site_directory() -> Result<PathBuf> {
 pub(crate) fn site(python: &Path) -> Result<PathBuf> {
     shell::run(shell::cargo(&["build", "--quiet", "--release"]))?;
     let (site, release) = (site_directory()?, shell::target_directory()?.join("release"));
-    if site.exists() {
-        fs::remove_dir_all(&site).with_context(|| format!("cannot remove {}", site.display()))?;
-    }
+    shell::remove_directory(&site)?;
     fs::create_dir_all(&site).with_context(|| format!("cannot make {}", site.display()))?;
     shell::run(shell::program("cp", &["-r", "python/libra_ps", &site.to_string_lossy()]))?;
     let (library, module) = (release.join("lib_native.so"), site.join("libra_ps/_native.abi3.so"));

@@ -132,6 +132,16 @@ pub(crate) fn starts(program: &str) -> bool {
     version.is_ok_and(|status| status.success())
 }
 
+/// Removes a directory with all that is in it, if it is there.
+pub(crate) fn remove_directory(path: &Path) -> Result<()> {
+    match std::fs::remove_dir_all(path) {
+        Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
+            Err(error).with_context(|| format!("cannot remove {}", path.display()))
+        }
+        _ => Ok(()),
+    }
+}
+
 /// Prints what must not be overlooked.
 pub(crate) fn loudly(text: &str) {
     let bar = "!".repeat(text.chars().count().min(100) + 6);

@@ -4,7 +4,7 @@ use std::fs;
 use std::path::Path;
 use std::time::Instant;
 
-use anyhow::{Context, Result};
+use anyhow::Result;
 use clap::Args;
 
 use crate::findings::{Finding, Findings, StepOptions};
@@ -31,9 +31,7 @@ pub(crate) fn run(options: &Options) -> Result<Outcome> {
     process::catch_interrupts()?;
     let libra = options.step.binary()?;
     let folder = shell::target_directory()?.join("stores");
-    if folder.exists() {
-        fs::remove_dir_all(&folder).with_context(|| format!("cannot remove {}", folder.display()))?;
-    }
+    shell::remove_directory(&folder)?;
     checks::write_data(&folder.join("data"))?;
     let mut findings = Findings::default();
     for kind in Kind::ALL {

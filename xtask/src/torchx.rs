@@ -25,9 +25,7 @@ pub(crate) fn run(options: &StepOptions) -> Result<Outcome> {
     process::catch_interrupts()?;
     let libra = options.binary()?;
     let folder = target.join("torchx");
-    if folder.exists() {
-        std::fs::remove_dir_all(&folder).with_context(|| format!("cannot remove {}", folder.display()))?;
-    }
+    shell::remove_directory(&folder)?;
     std::fs::create_dir_all(&folder).with_context(|| format!("cannot make {}", folder.display()))?;
     let mut findings = Findings::default();
     findings.note("local_cwd trains", trains(&packages, &folder, &libra));

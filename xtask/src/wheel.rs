@@ -21,7 +21,7 @@ pub(crate) fn run() -> Result<Outcome> {
     let folder = shell::target_directory()?.join("python");
     let wheel = build(&python, &folder.join("wheels"))?;
     let installed = folder.join("installed");
-    empty(&installed)?;
+    shell::remove_directory(&installed)?;
     let (path, target) = (wheel.to_string_lossy(), format!("--target={}", installed.display()));
     shell::run(shell::program(&python, &["-m", "pip", "install", "--quiet", "--no-deps", &target, &path]))?;
     check(&wheel, &installed.join("libra_ps/_native.abi3.so"))?;
@@ -36,7 +36,7 @@ pub(crate) fn run() -> Result<Outcome> {
 
 /// Returns the wheel.
 fn build(python: &Path, wheels: &Path) -> Result<PathBuf> {
-    empty(wheels)?;
+    shell::remove_directory(wheels)?;
     let out = wheels.to_string_lossy();
     // The linker of zig has the glibc of the tag.
     let portable = ["--zig", "--compatibility", TAG];
@@ -69,14 +69,4 @@ fn check(wheel: &Path, library: &Path) -> Result<()> {
 
 fn wheel_name(wheel: &Path) -> String {
     wheel.file_name().unwrap_or_default().to_string_lossy().into_owned()
-}
-
-/// Removes a directory.
-fn empty(folder: &Path) -> Result<()> {
-    match fs::remove_dir_all(folder) {
-        Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
-            Err(error).with_context(|| format!("cannot remove {}", folder.display()))
-        }
-        _ => Ok(()),
-    }
 }

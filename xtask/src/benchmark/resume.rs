@@ -27,9 +27,7 @@ const CHECKPOINT_EVERY: f64 = 20.0;
 /// Raw figures and a table of them.
 pub(super) fn measure(options: &Options, folder: &Path) -> Result<(String, String)> {
     let folder = folder.join("resume");
-    if folder.exists() {
-        fs::remove_dir_all(&folder).with_context(|| format!("cannot remove {}", folder.display()))?;
-    }
+    shell::remove_directory(&folder)?;
     fs::create_dir_all(&folder).with_context(|| format!("cannot make {}", folder.display()))?;
     let store = Store::start(Kind::Moto, &folder, "127.0.0.1")?
         .with_context(|| format!("no server that speaks S3: {}", Kind::Moto.installation()))?;

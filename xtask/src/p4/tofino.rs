@@ -44,9 +44,7 @@ pub(super) fn run() -> Result<Outcome> {
 /// Compiles a program, and looks at what it takes.
 fn check(program: &str) -> Result<()> {
     let out = shell::target_directory()?.join("p4").join(program);
-    if out.exists() {
-        fs::remove_dir_all(&out).with_context(|| format!("cannot clear {}", out.display()))?;
-    }
+    shell::remove_directory(&out)?;
     let folder = out.display().to_string();
     let source = format!("crates/backends/p4/program/{program}.p4");
     // `-g` makes it leave the report.

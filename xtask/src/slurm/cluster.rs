@@ -57,9 +57,7 @@ pub(super) struct Cluster {
 
 impl Cluster {
     pub(super) fn start(folder: &Path, libra: PathBuf, script: PathBuf) -> Result<Self> {
-        if folder.exists() {
-            fs::remove_dir_all(folder).with_context(|| format!("cannot remove {}", folder.display()))?;
-        }
+        shell::remove_directory(folder)?;
         // Members keep their token here.
         let made = fs::DirBuilder::new().recursive(true).mode(0o755).create(folder);
         made.with_context(|| format!("cannot make {}", folder.display()))?;

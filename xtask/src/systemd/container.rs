@@ -40,9 +40,7 @@ impl Root {
     /// Makes them in `folder`, which is emptied first.
     pub(super) fn make(folder: &Path, libra: &Path) -> Result<Self> {
         let root = Self { folder: folder.to_owned(), path: folder.join("root"), libra: libra.to_owned() };
-        if folder.exists() {
-            fs::remove_dir_all(folder).with_context(|| format!("cannot remove {}", folder.display()))?;
-        }
+        shell::remove_directory(folder)?;
         for name in ["usr", "var", "tmp", "run", "proc", "sys", "dev", "root", "etc/libra"] {
             root.directory(name)?;
         }
