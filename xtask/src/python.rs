@@ -5,10 +5,13 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::slice;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
 use clap::Args;
 
+use crate::process::{self, Running};
 use crate::{Outcome, shell};
 
 #[derive(Args, Default)]
@@ -37,6 +40,8 @@ const EXAMPLES: &[&str] = &[
 ];
 /// Disk space of an environment with torch, and of pip beside it.
 const TORCH_GIBIBYTES: u64 = 12;
+/// Of the tests of jobs, once the others have ended.
+const JOBS_LIMIT: Duration = Duration::from_secs(600);
 const FIND_PYTHON: &str = "import sys, venv, ensurepip; assert sys.version_info >= (3, 10)";
 
 pub(crate) fn run(options: &Options) -> Result<Outcome> {
@@ -48,12 +53,13 @@ pub(crate) fn run(options: &Options) -> Result<Outcome> {
     let site = site(&python)?;
     // Jobs of the tests have members of their own.
     let binary = shell::target_directory()?.join("release/libra");
-    let in_site = |arguments: &[&str]| {
+    let command = |arguments: &[&str]| {
         let mut command = shell::program(&python, arguments);
         command.env("PYTHONPATH", &site).env("MYPYPATH", &site).env_remove("PYTHONHOME");
         command.env("LIBRA_BINARY", &binary);
-        shell::run(command)
+        command
     };
+    let in_site = |arguments: &[&str]| shell::run(command(arguments));
     in_site(&["-m", "mypy.stubtest", "libra_ps._native"])?;
     // Tests of trackers whose clients are large are skipped, and named.
     in_site(&["-m", "pytest", "--quiet", "-rs", "python/tests/core"])?;
@@ -61,11 +67,18 @@ pub(crate) fn run(options: &Options) -> Result<Outcome> {
     if let Some(reason) = without_torch {
         return Ok(Outcome::Skipped(format!("the tests with torch and of jobs, and the examples: {reason}")));
     }
+    // Processes of jobs wait for each other, and for deadlines: the rest goes on beside them.
+    process::catch_interrupts()?;
+    let log = shell::target_directory()?.join("python/jobs.log");
+    let mut jobs =
+        Running::start("tests of jobs", command(&["-m", "pytest", "--quiet", "python/tests/jobs"]), log)?;
     in_site(&["-m", "mypy", "--package", "libra_ps"])?;
     in_site(&[&["-m", "mypy", "--strict"][..], EXAMPLES].concat())?;
     in_site(&["examples/python/neumf.py", "--epochs=2"])?;
     in_site(&["examples/python/neumf_torch.py", "--epochs=2"])?;
-    in_site(&["-m", "pytest", "--quiet", "python/tests/torch", "python/tests/jobs"])?;
+    in_site(&["-m", "pytest", "--quiet", "python/tests/torch"])?;
+    process::wait(slice::from_mut(&mut jobs), Instant::now() + JOBS_LIMIT)?;
+    println!("{}", jobs.tail());
     Ok(Outcome::Passed)
 }
 

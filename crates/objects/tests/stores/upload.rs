@@ -1,7 +1,5 @@
 //! Parts that are sent at the same time.
 
-#![expect(clippy::unwrap_used, reason = "a test that cannot go on must fail")]
-
 use std::sync::Arc;
 use std::time::Duration;
 

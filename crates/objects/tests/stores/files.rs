@@ -1,7 +1,5 @@
 //! Objects that are files.
 
-#![expect(clippy::unwrap_used, reason = "a test that cannot go on must fail")]
-
 use std::collections::BTreeSet;
 use std::fs;
 use std::path::Path;

@@ -1,4 +1,4 @@
-//! Measures the throughput of this machine's disk for a log and checkpoints: `throughput <directory> [mebibytes]`.
+//! Measures the throughput of this machine's disk for a log and checkpoints: `disk_throughput <directory> [mebibytes]`.
 
 use std::error::Error;
 use std::time::Instant;
@@ -9,7 +9,7 @@ use libra_storage::wal::{Log, RecordNumber, Settings};
 
 fn main() -> Result<(), Box<dyn Error>> {
     let mut arguments = std::env::args().skip(1);
-    let directory = arguments.next().ok_or("throughput <directory> [mebibytes]")?;
+    let directory = arguments.next().ok_or("disk_throughput <directory> [mebibytes]")?;
     let mebibytes: usize = arguments.next().map_or(Ok(256), |text| text.parse())?;
     let root = std::path::Path::new(&directory).join("throughput");
     let rate = |what: &str, bytes: usize, start: Instant| {

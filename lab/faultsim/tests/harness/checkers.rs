@@ -1,5 +1,4 @@
 //! Each checker notices what it is there for.
-#![expect(clippy::unwrap_used, reason = "a test that panics has found something")]
 
 use libra_dataplane::{Arithmetic, Flags, Header, Kind, PacketWriter, packet_bytes};
 use libra_faultsim::check::{Checkers, FinalState};

@@ -1,8 +1,6 @@
 //! Reading files with arbitrary contents returns the written data or an error: no panic, no memory that the
 //! files do not have.
 
-#![expect(clippy::unwrap_used, reason = "a test that cannot go on must fail")]
-
 use libra_storage::checkpoint::{Checkpoints, Description, PartSettings, TableInfo};
 use libra_storage::disk::SimulatedDisk;
 use libra_storage::wal::{Log, RecordNumber, Settings};

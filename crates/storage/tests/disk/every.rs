@@ -1,5 +1,4 @@
 //! Common parts of several tests of this crate: all choices of a small case, and disks with a planted bug.
-#![allow(dead_code, reason = "no test needs all of it")]
 
 use libra_storage::disk::{Disk, DiskError, Entry, SimulatedDisk};
 

@@ -1,7 +1,5 @@
 //! Peers of another make: what they send is up to the test.
 
-#![allow(dead_code, reason = "no test needs all of it")]
-
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
 

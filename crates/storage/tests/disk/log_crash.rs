@@ -1,13 +1,10 @@
 //! After any crash, full disk or failed sync the log has a prefix of the appended records, with all that were durable.
 
-#![expect(clippy::unwrap_used, reason = "a test that cannot go on must fail")]
-
-mod every;
-
-use every::{Bug, Every, Planted};
 use libra_plan::SplitMix64;
 use libra_storage::disk::{Disk, SimulatedDisk};
 use libra_storage::wal::{Log, OpenError, RecordNumber, Settings};
+
+use crate::every::{Bug, Every, Planted};
 
 fn settings() -> Settings {
     Settings { segment_bytes: 90, ..Settings::new(7, 2) }

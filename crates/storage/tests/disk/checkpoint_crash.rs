@@ -1,17 +1,14 @@
 //! After any crash or full disk the newest checkpoint that was finished is there, to the bit, and nothing that is half.
 
-#![expect(clippy::unwrap_used, reason = "a test that cannot go on must fail")]
-
-mod every;
-
 use std::collections::BTreeMap;
 
-use every::{Bug, Every, Planted};
 use libra_plan::SplitMix64;
 use libra_storage::checkpoint::{Block, Checkpoint, CheckpointError, Checkpoints, Description, PartSettings};
 use libra_storage::checkpoint::{TableInfo, WriteError};
 use libra_storage::disk::{Disk, SimulatedDisk};
 use libra_storage::wal::RecordNumber;
+
+use crate::every::{Bug, Every, Planted};
 
 const PARTS: PartSettings = PartSettings { rows_max: 2, bytes_max: 1 << 20 };
 

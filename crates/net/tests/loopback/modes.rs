@@ -1,7 +1,5 @@
 //! Clocks between real workers over loopback: the distance allowed in each mode, and the values they read then.
 
-#![expect(clippy::unwrap_used, reason = "a test that cannot go on must fail")]
-
 use std::net::Ipv4Addr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};

@@ -1,9 +1,5 @@
 //! A server process with several shards behind one address.
 
-#![expect(clippy::unwrap_used, reason = "a test that cannot go on must fail")]
-
-mod stream;
-
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::{Arc, Mutex};
 use std::thread::{self, JoinHandle};
@@ -16,7 +12,8 @@ use libra_proto::{
     ServerStatistics, Sizes, Statistics, Strangers,
 };
 use libra_store::{Init, Optimizer, TableSpec};
-use stream::Stream;
+
+use crate::stream::Stream;
 
 const KEYS: u64 = 3000;
 const HOT_KEYS: u64 = 200;

@@ -1,7 +1,5 @@
 //! The real disk and the simulated one keep the same contract.
 
-#![expect(clippy::unwrap_used, reason = "a test that cannot go on must fail")]
-
 use libra_storage::disk::{Disk, Operation, RealDisk, SimulatedDisk};
 use libra_storage::wal::{Log, RecordNumber, Settings};
 

@@ -1,7 +1,5 @@
 //! A checkpoint of two shards is loaded by jobs with other numbers of shards.
 
-#![expect(clippy::unwrap_used, reason = "a test that cannot go on must fail")]
-
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;
 use std::path::Path;

@@ -1,7 +1,5 @@
 //! Work in chunks between real workers over loopback: each chunk is done once while workers come and go.
 
-#![expect(clippy::unwrap_used, reason = "a test that cannot go on must fail")]
-
 use std::net::Ipv4Addr;
 use std::sync::mpsc;
 use std::thread::{self, JoinHandle};

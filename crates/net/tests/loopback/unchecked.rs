@@ -1,9 +1,5 @@
 //! A worker of another make, that does not check its gradients, against real servers over TCP.
 
-#![expect(clippy::unwrap_used, reason = "a test that cannot go on must fail")]
-
-mod stream;
-
 use std::net::{Ipv4Addr, SocketAddr};
 use std::thread;
 
@@ -13,7 +9,8 @@ use libra_proto::{
     Start, Statistics, TagKind, VERSION, WorkerStatistics,
 };
 use libra_store::{Init, Optimizer, TableSpec};
-use stream::Stream;
+
+use crate::stream::Stream;
 
 fn push(number: u64, gradients: Vec<f32>) -> Message {
     let keys = [3, 17].as_slice().into();
