@@ -17,6 +17,8 @@ use crate::shell;
 
 /// Between two looks at processes that run.
 const LOOK_EVERY: Duration = Duration::from_millis(50);
+/// Between two looks at what a process prints: this can be part of a measurement.
+const LOOK_FOR_TEXT_EVERY: Duration = Duration::from_millis(1);
 /// Of a log, what an error message shows.
 const TAIL_LINES: usize = 15;
 
@@ -80,6 +82,19 @@ impl Running {
                 self.child.try_wait().with_context(|| format!("cannot look after {}", self.name))?;
         }
         Ok(self.status)
+    }
+
+    /// Waits until it has printed this; that it ends before, and not to print it within `limit`, are errors.
+    pub(crate) fn wait_for(&mut self, text: &str, limit: Duration) -> Result<()> {
+        let deadline = Instant::now() + limit;
+        while !std::fs::read_to_string(&self.log).is_ok_and(|printed| printed.contains(text)) {
+            check_interrupt()?;
+            if self.status()?.is_some() || Instant::now() >= deadline {
+                bail!("no line with {text:?}\n{}", self.tail());
+            }
+            std::thread::sleep(LOOK_FOR_TEXT_EVERY);
+        }
+        Ok(())
     }
 
     /// The end of what it printed, indented.
@@ -162,6 +177,17 @@ mod tests {
         let text = format!("{error:#}");
         assert!(text.contains("loser failed") && text.contains("exit status: 3"), "{text}");
         assert!(text.contains("the reason"), "{text}");
+    }
+
+    #[test]
+    fn a_text_is_awaited() {
+        let mut process = sh("speaker", "sleep 0.1; echo the text; sleep 0.2");
+        let limit = Duration::from_secs(60);
+        process.wait_for("the text", limit).unwrap();
+        assert!(process.status().unwrap().is_none());
+        let error = process.wait_for("another", limit).unwrap_err();
+        assert!(format!("{error:#}").contains("no line with \"another\"\nspeaker"), "{error:#}");
+        std::fs::remove_file(&process.log).unwrap();
     }
 
     #[test]

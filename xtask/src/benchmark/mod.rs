@@ -1,10 +1,12 @@
-//! Whole training jobs, timed: over workers, batch sizes, with and without the switch; over rates of packet loss; with a slow worker, and
-//! killed and resumed.
+//! Whole training jobs, timed: over workers, batch sizes, with and without the switch; over rates of packet loss; with a slow worker,
+//! killed and resumed, with all members restarted, and through WireGuard.
 //!
 //! Runs of one setting are spread over the whole time, so that a busy minute of the machine does not hit one setting alone.
 
 mod loss;
 mod resume;
+mod rolling;
+mod secrecy;
 mod stragglers;
 
 use std::fmt::Write as _;
@@ -33,6 +35,10 @@ enum Figure {
     Stragglers,
     /// AUC of a job that trains from a bucket, loses every process and goes on with other numbers
     Resume,
+    /// Pauses of workers, and HR@10, of a job whose members are all restarted in order
+    Rolling,
+    /// Samples per second and processor time on two hosts, with and without WireGuard between them
+    Secrecy,
 }
 
 /// Parameters of a measurement.
@@ -110,6 +116,8 @@ pub(crate) fn run(options: &Options) -> Result<Outcome> {
         Figure::Loss => loss::measure(options, &folder)?,
         Figure::Stragglers => stragglers::measure(options, &folder)?,
         Figure::Resume => resume::measure(options, &folder)?,
+        Figure::Rolling => rolling::measure(options, &folder)?,
+        Figure::Secrecy => secrecy::measure(options, &folder)?,
     };
     println!("{summary}");
     for (name, text) in [("raw.csv", &raw), ("summary.md", &summary)] {
@@ -166,9 +174,19 @@ fn summary(settings: &[Setting], rates: &mut [Vec<f64>]) -> String {
     table
 }
 
+fn median(mut values: Vec<f64>) -> f64 {
+    values.sort_by(f64::total_cmp);
+    values.get(values.len() / 2).copied().unwrap_or(f64::NAN)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_median_is_in_the_middle_of_their_order() {
+        assert_eq!(median(vec![3.0, 1.0, 2.0]), 2.0);
+    }
 
     #[test]
     fn the_summary_has_the_median_in_the_middle() {

@@ -7,7 +7,7 @@ use std::time::Instant;
 
 use anyhow::{Context, Result};
 
-use super::{BINARY, LIMIT, Options};
+use super::{BINARY, LIMIT, Options, median};
 use crate::process::{self, Running};
 use crate::report::Report;
 use crate::shell;
@@ -30,11 +30,6 @@ pub(super) fn measure(options: &Options, folder: &Path) -> Result<(String, Strin
     }
     let [alike, one_slow] = runs.map(median);
     Ok((raw, summary(alike, one_slow)))
-}
-
-fn median(mut seconds: Vec<f64>) -> f64 {
-    seconds.sort_by(f64::total_cmp);
-    seconds.get(seconds.len() / 2).copied().unwrap_or(f64::NAN)
 }
 
 /// A slow worker does a quarter of what each of the others does. If the others cannot be faster for it, the best time is that of all alike by the
@@ -87,7 +82,6 @@ mod tests {
 
     #[test]
     fn the_ratio_is_to_the_sum_of_speeds() {
-        assert_eq!(median(vec![3.0, 1.0, 2.0]), 2.0);
         let table = summary(13.0, 16.0);
         assert!(table.contains("| 3 alike, one at a quarter of a core | 16.00 | 1.00 |"), "{table}");
     }
