@@ -125,7 +125,12 @@ impl Bench<'_> {
         let join = 1e3 * begun.elapsed().as_secs_f64();
         let mut members = [controller, server, switch, member("worker", HOSTS[1])?];
         process::wait(&mut members, Instant::now() + LIMIT)?;
-        drop(tunnel);
+        if let Some(mut tunnel) = tunnel {
+            for (host, device) in devices().iter().enumerate() {
+                shell::run(self.on_host(host, &["ip", "link", "delete", device]))?;
+            }
+            process::wait(&mut tunnel, Instant::now() + START_LIMIT)?;
+        }
         let report = Report::read(&json)?;
         let samples = report.number("samples_per_second") * report.number("seconds.train");
         let micros = 1e6 * (processor_seconds_of_children()? - before) / samples;
@@ -142,7 +147,13 @@ impl Bench<'_> {
         Ok(token)
     }
 
-    /// Connects the hosts. The tunnel ends when its processes are dropped.
+    fn on_host(&self, host: usize, arguments: &[&str]) -> Command {
+        let mut command = self.network.command(HOSTS[host]);
+        command.args(arguments);
+        command
+    }
+
+    /// Connects the hosts. The processes of the tunnel end in order when their devices are deleted.
     fn tunnel(&self) -> Result<[Running; 2]> {
         let keys = [0, 1].map(|host| self.folder.join(format!("key-{host}")));
         let make = "umask 077; wg genkey > \"$0\"; wg pubkey < \"$0\"";
@@ -152,14 +163,10 @@ impl Bench<'_> {
         let [first, second] = public;
         let public = [first?, second?];
         let side = |host: usize| -> Result<Running> {
-            let device = format!("wg{}-{host}", std::process::id());
-            let on_host = |arguments: &[&str]| -> Command {
-                let mut command = self.network.command(HOSTS[host]);
-                command.args(arguments);
-                command
-            };
+            let device = &devices()[host];
+            let on_host = |arguments: &[&str]| self.on_host(host, arguments);
             let log = self.folder.join(format!("wireguard-{host}.log"));
-            let running = Running::start("wireguard-go", on_host(&["wireguard-go", "-f", &device]), log)?;
+            let running = Running::start("wireguard-go", on_host(&["wireguard-go", "-f", device]), log)?;
             let (socket, deadline) =
                 (format!("/var/run/wireguard/{device}.sock"), Instant::now() + START_LIMIT);
             while !Path::new(&socket).exists() {
@@ -174,7 +181,7 @@ impl Bench<'_> {
             let set = [
                 "wg",
                 "set",
-                &device,
+                device,
                 "listen-port",
                 TUNNEL_PORT,
                 "private-key",
@@ -184,12 +191,17 @@ impl Bench<'_> {
             ];
             shell::run(on_host(&[&set[..], &["allowed-ips", &allowed, "endpoint", &endpoint]].concat()))?;
             let address = format!("{}/24", TUNNEL[host]);
-            shell::run(on_host(&["ip", "address", "add", &address, "dev", &device]))?;
-            shell::run(on_host(&["ip", "link", "set", &device, "mtu", TUNNEL_MTU, "up"]))?;
+            shell::run(on_host(&["ip", "address", "add", &address, "dev", device]))?;
+            shell::run(on_host(&["ip", "link", "set", device, "mtu", TUNNEL_MTU, "up"]))?;
             Ok(running)
         };
         Ok([side(0)?, side(1)?])
     }
+}
+
+/// The devices of the tunnel, by host. Their sockets lie in one directory of the machine.
+fn devices() -> [String; 2] {
+    [0, 1].map(|host| format!("wg{}-{host}", std::process::id()))
 }
 
 /// Processor time of all processes that this one has waited for.
