@@ -244,7 +244,7 @@ impl NarrowJob {
                 }
             })?;
             let told = begun.elapsed().as_secs_f64();
-            shell::program("kill", &["-s", "TERM", &worker.id().to_string()]).status()?;
+            worker.signal("-TERM")?;
             let status = wait(&mut worker, JOB_MAX, Running::status)?;
             if status.code() != Some(START_AGAIN) {
                 bail!("the worker ended with {status}\n{}", worker.tail());

@@ -175,8 +175,8 @@ impl Testbed<'_> {
         let arguments = ["switch", "--controller", &controller];
         let start = Instant::now();
         let mut switch =
-            Running::start("switch", shell::program(self.release.join("libra"), &arguments), log.clone())?;
-        while !has_line(&log, "the cluster is complete") {
+            Running::start("switch", shell::program(self.release.join("libra"), &arguments), log)?;
+        while !switch.has_printed("the cluster is complete") {
             process::check_interrupt()?;
             if switch.status()?.is_some() || soak.status()?.is_some() || start.elapsed() > LIMIT {
                 bail!("the switch was not taken in\n{}\n{}", switch.tail(), soak.tail());
@@ -185,10 +185,6 @@ impl Testbed<'_> {
         }
         Ok((start.elapsed(), switch))
     }
-}
-
-fn has_line(log: &Path, text: &str) -> bool {
-    std::fs::read_to_string(log).is_ok_and(|log| log.contains(text))
 }
 
 /// Pushes a second that were acknowledged; all sums must be right, too.

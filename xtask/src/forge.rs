@@ -107,7 +107,7 @@ fn soak(options: &Options, network: &Network, libra: &std::path::Path, round: u3
     if let Some(status) = forger.status()? {
         bail!("the forger ended before the soak ({status})\n{}", forger.tail());
     }
-    shell::run(shell::program("kill", &["-TERM", &forger.id().to_string()]))?;
+    forger.signal("-TERM")?;
     let deadline = Instant::now() + ENDING;
     process::wait(std::slice::from_mut(&mut forger), deadline)?;
     let tail = forger.tail();

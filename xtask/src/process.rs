@@ -84,10 +84,19 @@ impl Running {
         Ok(self.status)
     }
 
+    /// Sends it a signal, as `-TERM`.
+    pub(crate) fn signal(&self, signal: &str) -> Result<()> {
+        shell::run(shell::program("kill", &[signal, &self.id().to_string()]))
+    }
+
+    pub(crate) fn has_printed(&self, text: &str) -> bool {
+        std::fs::read_to_string(&self.log).is_ok_and(|printed| printed.contains(text))
+    }
+
     /// Waits until it has printed this; that it ends before, and not to print it within `limit`, are errors.
     pub(crate) fn wait_for(&mut self, text: &str, limit: Duration) -> Result<()> {
         let deadline = Instant::now() + limit;
-        while !std::fs::read_to_string(&self.log).is_ok_and(|printed| printed.contains(text)) {
+        while !self.has_printed(text) {
             check_interrupt()?;
             if self.status()?.is_some() || Instant::now() >= deadline {
                 bail!("no line with {text:?}\n{}", self.tail());

@@ -78,7 +78,7 @@ fn interrupt(lab: &Path) -> Result<()> {
     let mut bench = Running::start("bench hot-path", shell::program(lab, BENCH), log)?;
     wait_for(|| Ok((namespaces()? != before).then_some(())))
         .with_context(|| format!("no network namespace was made\n{}", bench.tail()))?;
-    shell::run(shell::program("kill", &["-INT", &bench.id().to_string()]))?;
+    bench.signal("-INT")?;
     let status = wait_for(|| bench.status()).context("the benchmark goes on after an interrupt")?;
     if status.code() != Some(130) {
         bail!("an interrupted benchmark ended with {status} instead of 130");

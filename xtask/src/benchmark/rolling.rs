@@ -207,7 +207,7 @@ fn libra(arguments: &[&str]) -> Result<Command> {
 /// Asks a member to end in order. Returns the seconds that it took.
 fn end(member: &mut Running) -> Result<f64> {
     let begun = Instant::now();
-    shell::run(shell::program("kill", &["-TERM", &member.id().to_string()]))?;
+    member.signal("-TERM")?;
     let status = loop {
         check_interrupt()?;
         if let Some(status) = member.status()? {

@@ -1,4 +1,4 @@
-//! What it costs to hide packets from those who read them on their way: a job on two hosts, as it is and through WireGuard.
+//! The cost of hiding packets from those who read them on their way: a job on two hosts, as it is and through WireGuard.
 
 use std::fmt::Write as _;
 use std::fs;
@@ -38,7 +38,7 @@ const WAYS: &[Way] = &[
     Way { name: "TLS, packets with a MAC, and WireGuard", token: true, tunnel: true },
 ];
 
-/// What a run took.
+/// Figures of a run.
 struct Run {
     samples_per_second: f64,
     /// Processor time of all processes for a sample, in microseconds.
@@ -157,11 +157,9 @@ impl Bench<'_> {
     fn tunnel(&self) -> Result<[Running; 2]> {
         let keys = [0, 1].map(|host| self.folder.join(format!("key-{host}")));
         let make = "umask 077; wg genkey > \"$0\"; wg pubkey < \"$0\"";
-        let [first, second] = &keys;
-        let public = [first, second]
-            .map(|key| shell::output(shell::program("sh", &["-c", make, &key.to_string_lossy()])));
-        let [first, second] = public;
-        let public = [first?, second?];
+        let make_key =
+            |key: &Path| shell::output(shell::program("sh", &["-c", make, &key.to_string_lossy()]));
+        let public = [make_key(&keys[0])?, make_key(&keys[1])?];
         let side = |host: usize| -> Result<Running> {
             let device = &devices()[host];
             let on_host = |arguments: &[&str]| self.on_host(host, arguments);
