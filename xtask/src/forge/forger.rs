@@ -14,14 +14,14 @@ use crate::process;
 // The hot packet, as in docs/reference/protocol.md.
 const HEADER_BYTES: usize = 30;
 const MAGIC: u8 = 0x4c;
-const VERSION: u8 = 2;
+const VERSION: u8 = 3;
 const PULL: u8 = 2;
 const ACK: u8 = 5;
 const NACK: u8 = 6;
 const KINDS: std::ops::RangeInclusive<u8> = 1..=8;
 const VALUES: u8 = 2;
 /// Codes of reasons, and two that are none.
-const REASONS: std::ops::RangeInclusive<u16> = 0..=7;
+const REASONS: std::ops::RangeInclusive<u16> = 0..=8;
 /// `PULL`s are numbered from here on.
 const PULLS_BEGIN: u32 = 1 << 30;
 /// Distance by which `durable` is ahead in forged answers.
@@ -172,6 +172,11 @@ pub(super) fn run(every: Duration, longest: Duration) -> Result<Account> {
             .workers
             .max(newest.keys().map(|(worker, _)| worker).collect::<std::collections::BTreeSet<_>>().len());
     }
+    if account.sent == 0 {
+        bail!(
+            "it has read no answer of a switch, so it has forged none: is {VERSION} the version of packets?"
+        );
+    }
     Ok(account)
 }
 
@@ -200,7 +205,7 @@ mod tests {
     #[test]
     fn forgeries_are_of_every_kind_and_reason() {
         let forgeries = answer(ACK, 0, 7).forgeries();
-        assert_eq!(forgeries.len(), 2 * 7 + 8);
+        assert_eq!(forgeries.len(), 2 * 7 + 9);
         let durable = |header: &[u8; HEADER_BYTES]| u16::from_be_bytes([header[16], header[17]]);
         assert!(forgeries.iter().all(|header| durable(header) == 65_000_u16.wrapping_add(AHEAD)));
         let kinds: std::collections::BTreeSet<u8> = forgeries.iter().map(|header| header[1]).collect();
