@@ -1,5 +1,6 @@
 //! The whole pipeline, step by step; the first step that fails ends it.
 
+mod processors;
 mod queue;
 
 use std::process::Command;
@@ -8,6 +9,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result};
 use clap::Args;
 
+use processors::Processors;
 use queue::Queue;
 
 use crate::{
@@ -23,6 +25,9 @@ pub(crate) struct Options {
     /// Begins at this step, after one was mended
     #[arg(long, value_name = "STEP")]
     from: Option<String>,
+    /// Runs the programs of a release build, as they ship, instead of those that `cargo test` has built
+    #[arg(long)]
+    release: bool,
 }
 
 struct Step {
@@ -31,6 +36,8 @@ struct Step {
 }
 
 enum Work {
+    /// The programs that later steps run.
+    Programs,
     /// A step that judges times: nothing runs beside it.
     Alone(fn() -> Result<Outcome>),
     /// A step that judges no times: a command may run beside it.
@@ -39,7 +46,7 @@ enum Work {
     Beside(fn() -> Result<Command>),
 }
 
-use Work::{Alone, Beside, Shares};
+use Work::{Alone, Beside, Programs, Shares};
 
 /// Cheap steps first: a slip shows within seconds.
 const STEPS: &[Step] = &[
@@ -48,7 +55,7 @@ const STEPS: &[Step] = &[
     Step { name: "clippy", work: Beside(|| Ok(shell::cargo(CLIPPY))) },
     Step { name: "doc", work: Beside(doc) },
     Step { name: TEST, work: Alone(|| cargo(&["test"])) },
-    Step { name: "release build", work: Shares(|| cargo(&["build", "--quiet", "--release"])) },
+    Step { name: "programs", work: Programs },
     Step { name: "README commands", work: Shares(readme::check_with_binary) },
     Step { name: "book", work: Shares(book::run) },
     Step { name: "smoke", work: Shares(smoke::run) },
@@ -56,21 +63,21 @@ const STEPS: &[Step] = &[
         name: "test xtask",
         work: Beside(|| Ok(shell::cargo(&["test", "--quiet", "--package", "xtask"]))),
     },
-    Step { name: "simulation", work: Beside(|| Ok(lab(&["sim", "--seeds", "0..300"]))) },
-    Step { name: "simulation of open work", work: Beside(|| Ok(lab(&["sim", "--seeds", "10000..10100"]))) },
+    Step { name: "simulation", work: Beside(|| lab(&["sim", "--seeds", "0..300"])) },
+    Step { name: "simulation of open work", work: Beside(|| lab(&["sim", "--seeds", "10000..10100"])) },
+    Step { name: "paper", work: Beside(paper) },
     Step { name: "fuzz", work: Beside(|| Ok(fuzz::command(&fuzz::Options::for_ci()))) },
     Step { name: "mutants", work: Beside(|| Ok(shell::cargo(MUTANTS))) },
     Step { name: "python", work: Alone(|| python::run(&python::Options::default())) },
     Step { name: "ray", work: Shares(|| ray::run(&ray::Options::default())) },
     Step { name: "examples", work: Shares(examples::run) },
     Step { name: "no-std", work: Shares(|| no_std::run(&no_std::Options::default())) },
-    Step { name: "paper", work: Shares(paper) },
     Step { name: "torchx", work: Shares(|| torchx::run(&findings::StepOptions::default())) },
     Step { name: "container", work: Shares(|| container::run(&findings::StepOptions::default())) },
     Step { name: "kubernetes", work: Shares(|| kubernetes::run(&findings::StepOptions::default())) },
     Step { name: "slurm", work: Shares(|| slurm::run(&findings::StepOptions::default())) },
-    Step { name: "soak", work: Alone(|| passes(lab(SOAK))) },
-    Step { name: "soak of drains", work: Alone(|| passes(lab(DRAINS))) },
+    Step { name: "soak", work: Alone(|| passes(lab(SOAK)?)) },
+    Step { name: "soak of drains", work: Alone(|| passes(lab(DRAINS)?)) },
     Step { name: "flood", work: Alone(|| flood::run(&flood::Options::for_ci())) },
     Step { name: "xdp", work: Alone(|| xdp::run(&xdp::Options::default())) },
     Step { name: "forged answers", work: Alone(|| forge::run(&forge::Options::for_ci())) },
@@ -84,7 +91,7 @@ const STEPS: &[Step] = &[
 const CLIPPY: &[&str] = &["clippy", "--quiet", "--workspace", "--all-targets", "--", "-D", "warnings"];
 const TEST: &str = "test";
 /// The faults that the simulator, the fuzz targets, and the conformance vectors in software and in the program of a P4 switch must find; a build of its own, for no other has them.
-const MUTANTS: &[&str] = &["test", "--quiet", "--release", "--features", "mutants", "--test", "mutants"];
+const MUTANTS: &[&str] = &["test", "--quiet", "--features", "mutants", "--test", "mutants"];
 /// Real processes that are killed, for a quarter of a minute.
 const SOAK: &[&str] = &[
     "soak",
@@ -121,13 +128,18 @@ pub(crate) fn run(options: &Options) -> Result<Outcome> {
     let steps = || STEPS[first..].iter().filter(|step| !(options.skip_tests && step.name == TEST));
     let beside = steps().filter_map(|step| match step.work {
         Beside(command) => Some((step.name, command)),
-        Alone(_) | Shares(_) => None,
+        Programs | Alone(_) | Shares(_) => None,
     });
+    let build = || shell::build(options.release).map(|()| Outcome::Passed);
+    if !steps().any(|step| matches!(step.work, Programs)) {
+        build()?;
+    }
     let mut beside = Queue::start(beside.collect())?;
     let mut skipped = Vec::new();
     for (index, step) in steps().enumerate() {
-        let run = match step.work {
+        let run: &dyn Fn() -> Result<Outcome> = match &step.work {
             Beside(_) => continue,
+            Programs => &build,
             Alone(run) => {
                 beside.rest()?;
                 run
@@ -139,11 +151,11 @@ pub(crate) fn run(options: &Options) -> Result<Outcome> {
         };
         process::check_interrupt()?;
         println!("=== {}/{} {}", index + 1, steps().count(), step.name);
-        let begin = Instant::now();
+        let (begin, processors) = (Instant::now(), Processors::now());
         let ended = run();
         let seconds = in_seconds(begin.elapsed());
         match ended.with_context(|| failed(step.name, &seconds))? {
-            Outcome::Passed => println!("=== {} passed in {seconds}", step.name),
+            Outcome::Passed => println!("=== {} passed in {seconds}{}", step.name, processors.busy_since()),
             Outcome::Skipped(reason) => {
                 shell::loudly(&format!("{} SKIPPED: {reason}", step.name));
                 skipped.push(step.name);
@@ -169,18 +181,16 @@ fn passes(command: Command) -> Result<Outcome> {
     Ok(Outcome::Passed)
 }
 
-/// The laboratory of the release build, which is made first if it is not there yet.
-fn lab(arguments: &[&str]) -> Command {
-    let mut command = shell::cargo(&["run", "--quiet", "--release", "--bin", "libra-lab", "--"]);
-    command.args(arguments);
-    command
+/// The laboratory, which judges real processes and the simulator.
+fn lab(arguments: &[&str]) -> Result<Command> {
+    Ok(shell::program(shell::binary("libra-lab", None)?, arguments))
 }
 
 /// The paper's evaluation, of a small part of the data.
-fn paper() -> Result<Outcome> {
+fn paper() -> Result<Command> {
     let report = shell::target_directory()?.join("paper-report");
     let out = format!("--out={}", report.display());
-    passes(lab(&["bench", "paper", "--quick", "--quiet", &out]))
+    lab(&["bench", "paper", "--quick", "--quiet", &out])
 }
 
 fn doc() -> Result<Command> {

@@ -106,11 +106,10 @@ pub(crate) fn run(options: &Options) -> Result<Outcome> {
     if let Err(error) = descriptors {
         return Ok(Outcome::Skipped(format!("{error:#}")));
     }
-    shell::run(shell::cargo(&["build", "--quiet", "--release", "--bin", "libra", "--bin", "libra-lab"]))?;
-    let target = shell::target_directory()?;
-    let (release, folder) = (target.join("release"), target.join("flood"));
+    let programs = shell::programs(&["libra", "libra-lab"])?;
+    let folder = shell::target_directory()?.join("flood");
     std::fs::create_dir_all(&folder).with_context(|| format!("cannot make {}", folder.display()))?;
-    let testbed = Testbed { release, folder, options };
+    let testbed = Testbed { programs, folder, options };
     let mut runs = Vec::new();
     for round in 0..options.rounds {
         let mut aims = [Aim::Nowhere, Aim::Outside, Aim::Members];
@@ -128,8 +127,7 @@ pub(crate) fn run(options: &Options) -> Result<Outcome> {
 }
 
 struct Testbed<'a> {
-    /// The folder of the programs.
-    release: PathBuf,
+    programs: PathBuf,
     folder: PathBuf,
     options: &'a Options,
 }
@@ -140,7 +138,7 @@ impl Testbed<'_> {
         drop(std::fs::remove_file(&json));
         let seconds = format!("--seconds={}", self.options.seconds);
         let mut soak =
-            shell::program(self.release.join("libra-lab"), &["soak", "--standby=0", &seconds, "--json"]);
+            shell::program(self.programs.join("libra-lab"), &["soak", "--standby=0", &seconds, "--json"]);
         soak.arg(&json);
         let mut soak = Running::start("soak", soak, self.folder.join("soak.log"))?;
         // Controller, two servers, a switch, two workers.
@@ -175,7 +173,7 @@ impl Testbed<'_> {
         let arguments = ["switch", "--controller", &controller];
         let start = Instant::now();
         let mut switch =
-            Running::start("switch", shell::program(self.release.join("libra"), &arguments), log)?;
+            Running::start("switch", shell::program(self.programs.join("libra"), &arguments), log)?;
         while !switch.has_printed("the cluster is complete") {
             process::check_interrupt()?;
             if switch.status()?.is_some() || soak.status()?.is_some() || start.elapsed() > LIMIT {

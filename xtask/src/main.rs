@@ -65,6 +65,8 @@ enum Command {
     Pslite(pslite::PsLiteOptions),
     /// Builds the Python package and runs its tests, with torch unless it is left out
     Python(python::Options),
+    /// Installs the packages that tests in Python and on Ray need into a cache
+    Environments,
     /// Builds the wheel that ships, and checks what it needs of a machine
     Wheel,
     /// Writes the vectors in `conformance/` again, with the results of the reference
@@ -132,6 +134,7 @@ fn main() -> ExitCode {
         Command::Install(options) => pslite::install(&options),
         Command::Pslite(options) => pslite::ps_lite(&options),
         Command::Python(options) => python::run(&options),
+        Command::Environments => python::prepare().and_then(|prepared| ray::environment().map(|_| prepared)),
         Command::Wheel => wheel::run(),
         Command::Conformance => conformance::run(),
         Command::Errors => errors::run(),

@@ -126,7 +126,7 @@ pub(crate) fn run(options: &Options) -> Result<Outcome> {
     };
     let programs = match &options.programs {
         Some(programs) => programs.canonicalize().context("--programs")?,
-        None => shell::release(&["libra", "libra-lab"])?,
+        None => shell::programs(&["libra", "libra-lab"])?,
     };
     let limit = Duration::from_secs(options.limit);
     let job = Job::new("namespaces", &programs, options.data()?, options.job()?, limit)?;

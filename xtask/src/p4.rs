@@ -135,7 +135,7 @@ fn train(program: &str) -> Result<()> {
         "--round-ms=10000",
     ];
     let options = options.map(str::to_owned).to_vec();
-    let job = Job::new("p4", &shell::release(&["libra"])?, "synthetic".to_owned(), options, LIMIT)?;
+    let job = Job::new("p4", &shell::programs(&["libra"])?, "synthetic".to_owned(), options, LIMIT)?;
     let network = Network::new(HOSTS)?;
     network.add_switch_port(SWITCH, WORKERS_INTERFACE)?;
     let software =
@@ -160,7 +160,7 @@ fn train(program: &str) -> Result<()> {
 
 /// Known numbers through bmv2, with loss and duplication, and with a switch that is killed.
 fn soak(program: &str) -> Result<()> {
-    let lab = shell::target_directory()?.join("release/libra-lab");
+    let lab = shell::binary("libra-lab", None)?;
     let mut soak = shell::program(&lab, &["soak", "--plane=p4", "--bmv2", program, "--lanes=16"]);
     soak.args(["--servers=1", "--seconds=30", "--loss=0.01", "--duplicate=0.02", "--kill=switch@12s"]);
     shell::run(soak)

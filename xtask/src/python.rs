@@ -52,7 +52,7 @@ pub(crate) fn run(options: &Options) -> Result<Outcome> {
     let python = environment(&cache, options, without_torch.is_none())?;
     let site = site(&python)?;
     // Jobs of the tests have members of their own.
-    let binary = shell::target_directory()?.join("release/libra");
+    let binary = shell::binary("libra", None)?;
     let command = |arguments: &[&str]| {
         let mut command = shell::program(&python, arguments);
         command.env("PYTHONPATH", &site).env("MYPYPATH", &site).env_remove("PYTHONHOME");
@@ -79,6 +79,17 @@ pub(crate) fn run(options: &Options) -> Result<Outcome> {
     in_site(&["-m", "pytest", "--quiet", "python/tests/torch"])?;
     process::wait(slice::from_mut(&mut jobs), Instant::now() + JOBS_LIMIT)?;
     println!("{}", jobs.tail());
+    Ok(Outcome::Passed)
+}
+
+/// Makes the environment of the tests, as [`run`] does when it is not there.
+pub(crate) fn prepare() -> Result<Outcome> {
+    if let Some(missing) = missing() {
+        return Ok(Outcome::Skipped(missing));
+    }
+    let options = Options::default();
+    let without_torch = why_no_torch(&options)?;
+    environment(&cache(&options)?, &options, without_torch.is_none())?;
     Ok(Outcome::Passed)
 }
 
@@ -112,14 +123,13 @@ fn site_directory() -> Result<PathBuf> {
     Ok(shell::target_directory()?.join("python/site"))
 }
 
-/// Builds the package, and returns the directory that has it then: what a wheel installs, with the library of the release build.
+/// Builds the package, and returns the directory that has it then: what a wheel installs.
 pub(crate) fn site(python: &Path) -> Result<PathBuf> {
-    shell::run(shell::cargo(&["build", "--quiet", "--release"]))?;
-    let (site, release) = (site_directory()?, shell::target_directory()?.join("release"));
+    let (site, programs) = (site_directory()?, shell::programs(&[])?);
     shell::remove_directory(&site)?;
     fs::create_dir_all(&site).with_context(|| format!("cannot make {}", site.display()))?;
     shell::run(shell::program("cp", &["-r", "python/libra_ps", &site.to_string_lossy()]))?;
-    let (library, module) = (release.join("lib_native.so"), site.join("libra_ps/_native.abi3.so"));
+    let (library, module) = (programs.join("lib_native.so"), site.join("libra_ps/_native.abi3.so"));
     fs::copy(&library, &module).with_context(|| format!("cannot copy {}", library.display()))?;
     // As pip does.
     shell::run(shell::program(python, &["-m", "compileall", "-q", &site.to_string_lossy()]))?;

@@ -42,10 +42,15 @@ pub(crate) struct Options {
     required: bool,
 }
 
+/// Returns the interpreter of an environment with Ray, which is made if it is not there.
+pub(crate) fn environment() -> Result<PathBuf> {
+    python::environment_of(CONSTRAINTS)
+}
+
 pub(crate) fn run(options: &Options) -> Result<Outcome> {
     let prepared = ip::permitted().and_then(|()| {
         process::catch_interrupts()?;
-        python::environment_of(CONSTRAINTS)
+        environment()
     });
     let python = match prepared {
         Ok(python) => python,

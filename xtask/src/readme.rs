@@ -86,7 +86,7 @@ pub(crate) fn read() -> Result<Vec<Command>> {
 /// Asks the binary whether it understands each `libra` command of the README: with `--help` behind it, it reads all
 /// the arguments but does nothing.
 pub(crate) fn check_with_binary() -> Result<crate::Outcome> {
-    let binary = shell::target_directory()?.join("release/libra");
+    let binary = shell::binary("libra", None)?;
     let mut checked = 0_u32;
     for command in read()? {
         let Some(arguments) = command.libra_arguments() else { continue };

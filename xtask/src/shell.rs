@@ -48,17 +48,37 @@ pub(crate) fn target_directory() -> Result<PathBuf> {
     Ok(metadata["target_directory"].as_str().context("cargo metadata names no target_directory")?.into())
 }
 
-/// Returns the binary that was named with `--libra`, or that of this name of a release build, which is made.
+/// Returns the binary that was named with `--libra`, or that of this name in [`programs`].
 pub(crate) fn binary(name: &str, named: Option<&Path>) -> Result<PathBuf> {
     if let Some(named) = named {
         return named.canonicalize().with_context(|| format!("--libra {}", named.display()));
     }
-    Ok(release(&[name])?.join(name))
+    Ok(programs(&[name])?.join(name))
 }
 
-/// Makes a release build of these programs, and returns their directory.
-pub(crate) fn release(programs: &[&str]) -> Result<PathBuf> {
-    let named = programs.iter().flat_map(|program| ["--bin", *program]);
+/// The directory of all programs and libraries, once they are built for several steps.
+static BUILT: OnceLock<PathBuf> = OnceLock::new();
+
+/// Builds all programs and libraries, for all steps to come: a release build, or what `cargo test` builds.
+pub(crate) fn build(release: bool) -> Result<()> {
+    let (arguments, folder) = if release {
+        (&["build", "--quiet", "--release"][..], "release")
+    } else {
+        // With the targets of tests, as without them dependencies would be built again with fewer features.
+        (&["build", "--quiet", "--lib", "--bins", "--tests", "--examples"][..], "debug")
+    };
+    run(cargo(arguments))?;
+    let folder = target_directory()?.join(folder);
+    BUILT.get_or_init(|| folder);
+    Ok(())
+}
+
+/// Returns the directory of these programs, or of all if none is named: that of [`build`], or else of a release build, which is made.
+pub(crate) fn programs(names: &[&str]) -> Result<PathBuf> {
+    if let Some(built) = BUILT.get() {
+        return Ok(built.clone());
+    }
+    let named = names.iter().flat_map(|name| ["--bin", *name]);
     let arguments: Vec<_> = ["build", "--quiet", "--release"].into_iter().chain(named).collect();
     run(cargo(&arguments))?;
     Ok(target_directory()?.join("release"))

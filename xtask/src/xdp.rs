@@ -48,8 +48,7 @@ pub(crate) fn run(options: &Options) -> Result<Outcome> {
     }
     let fuzzing = fuzz::SECONDS.saturating_mul(1000).to_string();
     shell::test(&["libra-xdp"], &[("LIBRA_XDP_REQUIRED", "1"), (fuzz::TIME, &fuzzing)])?;
-    shell::run(shell::cargo(&["build", "--quiet", "--release", "--bin", "libra-lab"]))?;
-    let lab = shell::target_directory()?.join("release/libra-lab");
+    let lab = shell::binary("libra-lab", None)?;
     soak(&lab, "off", "off")?;
     soak(&lab, "tls", "mac")?;
     interrupt(&lab)?;

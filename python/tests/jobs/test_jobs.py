@@ -13,12 +13,27 @@ from launch import free_port, start, torchrun
 pytest.importorskip("torch")
 
 
+def packets_of_switches(log: str) -> int:
+    line = next(line for line in log.splitlines() if "packets added by switches:" in line)
+    return int(line.split()[-1])
+
+
 @pytest.mark.parametrize("accumulate", [1, 2])
 def test_two_workers_train_as_one_with_both_batches(accumulate: int) -> None:
     steps = 200 if accumulate == 1 else 30
     done = torchrun("twin.py", f"--steps={steps}", f"--accumulate={accumulate}")
     assert done.returncode == 0, done.stderr[-3000:]
     assert float(done.stdout.split()[-1]) < 1e-5
+
+
+def test_two_workers_with_a_switch_train_as_one_with_both_batches(tmp_path: Path) -> None:
+    plan = tmp_path / "plan.toml"
+    alone = torchrun("twin.py", "--steps=20", workers=1, LIBRA_PROFILE=str(plan))
+    assert alone.returncode == 0, alone.stderr[-3000:]
+    done = torchrun("twin.py", "--log", LIBRA_SWITCHES="1", LIBRA_PLAN=str(plan))
+    assert done.returncode == 0, done.stderr[-3000:]
+    assert packets_of_switches(done.stderr) > 0
+    assert float(done.stdout.split()[-1]) < 1e-3
 
 
 def test_replicas_stay_equal_when_gradients_are_clipped() -> None:
@@ -53,8 +68,7 @@ def test_hot_rows_go_through_a_switch(tmp_path: Path) -> None:
     for mode in ("async", "sync"):
         done = torchrun("skewed.py", mode, "2000", LIBRA_SWITCHES="1", LIBRA_PLAN=str(plan))
         assert done.returncode == 0, done.stderr[-3000:]
-        packets = next(line for line in done.stderr.splitlines() if "packets added by switches:" in line)
-        assert int(packets.split()[-1]) > 0
+        assert packets_of_switches(done.stderr) > 0
     other = start("skewed.py", 0, 2, free_port(), "async", "2001", LIBRA_SWITCHES="1", LIBRA_PLAN=str(plan))
     _, errors = other.communicate(timeout=60)
     assert other.returncode == 1 and "ValueError: the plan cannot be used" in errors.splitlines()[-1], errors

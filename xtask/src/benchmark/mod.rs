@@ -106,7 +106,7 @@ fn train(options: &Options, folder: &Path, setting: &[&str]) -> Result<Report> {
 
 pub(crate) fn run(options: &Options) -> Result<Outcome> {
     process::catch_interrupts()?;
-    shell::release(&["libra"])?;
+    shell::programs(&["libra"])?;
     let folder = shell::target_directory()?.join("benchmark");
     for directory in [&folder, &options.out] {
         std::fs::create_dir_all(directory).with_context(|| format!("cannot make {}", directory.display()))?;

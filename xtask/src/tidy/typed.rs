@@ -15,6 +15,7 @@ const XTASK: &[&str] = &[
     "install",
     "pslite",
     "python",
+    "environments",
     "wheel",
     "conformance",
     "errors",
