@@ -48,7 +48,7 @@ enum Work {
 
 use Work::{Alone, Beside, Programs, Shares};
 
-/// Cheap steps first: a slip shows within seconds.
+/// Cheap steps first: a slip shows within seconds. Those that share come before those that do not, which wait for what runs beside.
 const STEPS: &[Step] = &[
     Step { name: "fmt", work: Shares(|| cargo(&["fmt", "--all", "--check"])) },
     Step { name: "tidy", work: Shares(tidy::run) },
@@ -59,16 +59,15 @@ const STEPS: &[Step] = &[
     Step { name: "README commands", work: Shares(readme::check_with_binary) },
     Step { name: "book", work: Shares(book::run) },
     Step { name: "smoke", work: Shares(smoke::run) },
+    Step { name: "paper", work: Beside(paper) },
     Step {
         name: "test xtask",
         work: Beside(|| Ok(shell::cargo(&["test", "--quiet", "--package", "xtask"]))),
     },
     Step { name: "simulation", work: Beside(|| lab(&["sim", "--seeds", "0..300"])) },
     Step { name: "simulation of open work", work: Beside(|| lab(&["sim", "--seeds", "10000..10100"])) },
-    Step { name: "paper", work: Beside(paper) },
     Step { name: "fuzz", work: Beside(|| Ok(fuzz::command(&fuzz::Options::for_ci()))) },
     Step { name: "mutants", work: Beside(|| Ok(shell::cargo(MUTANTS))) },
-    Step { name: "python", work: Alone(|| python::run(&python::Options::default())) },
     Step { name: "ray", work: Shares(|| ray::run(&ray::Options::default())) },
     Step { name: "examples", work: Shares(examples::run) },
     Step { name: "no-std", work: Shares(|| no_std::run(&no_std::Options::default())) },
@@ -76,6 +75,7 @@ const STEPS: &[Step] = &[
     Step { name: "container", work: Shares(|| container::run(&findings::StepOptions::default())) },
     Step { name: "kubernetes", work: Shares(|| kubernetes::run(&findings::StepOptions::default())) },
     Step { name: "slurm", work: Shares(|| slurm::run(&findings::StepOptions::default())) },
+    Step { name: "python", work: Alone(|| python::run(&python::Options::default())) },
     Step { name: "soak", work: Alone(|| passes(lab(SOAK)?)) },
     Step { name: "soak of drains", work: Alone(|| passes(lab(DRAINS)?)) },
     Step { name: "flood", work: Alone(|| flood::run(&flood::Options::for_ci())) },

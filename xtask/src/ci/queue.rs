@@ -1,4 +1,4 @@
-//! Commands that run beside the steps of CI, one after another.
+//! Commands that run beside the steps of CI, two at a time.
 
 use std::ffi::OsStr;
 use std::fs;
@@ -14,41 +14,74 @@ use super::{failed, in_seconds};
 use crate::process::{self, Running};
 use crate::shell;
 
-/// Between two looks at the command that runs.
+/// One of two commands has what the other leaves, as when one waits for cargo's lock or computes in one thread.
+const LANES: usize = 2;
+/// Between two looks at the commands that run.
 const LOOK_EVERY: Duration = Duration::from_millis(200);
 
 /// Its name, and what makes it.
 type Named = (&'static str, fn() -> Result<Command>);
 
-/// Commands that get the time of processors that nothing else wants. Dropping it ends the one that runs.
+/// Commands that get the time of processors that nothing else wants. Dropping it ends those that run.
 pub(super) struct Queue {
-    thread: Option<JoinHandle<Result<()>>>,
+    lanes: Vec<JoinHandle<Result<()>>>,
     state: Arc<Mutex<State>>,
 }
 
-#[derive(Clone, Copy, Default)]
+#[derive(Default)]
 struct State {
+    /// In reverse order.
+    waiting: Vec<Named>,
+    running: usize,
     /// No other command begins.
     rests: bool,
-    is_running: bool,
     is_dropped: bool,
+}
+
+/// What a lane does next.
+enum Next {
+    Run(Named),
+    Wait,
+    End,
+}
+
+impl State {
+    fn next(&mut self) -> Next {
+        if self.is_dropped || self.waiting.is_empty() {
+            return Next::End;
+        }
+        if self.rests {
+            return Next::Wait;
+        }
+        self.waiting.pop().map_or(Next::End, |command| {
+            self.running += 1;
+            Next::Run(command)
+        })
+    }
 }
 
 impl Queue {
     pub(super) fn start(commands: Vec<Named>) -> Result<Self> {
-        let logs = shell::target_directory()?.join("ci");
-        fs::create_dir_all(&logs).with_context(|| format!("cannot make {}", logs.display()))?;
-        let state = Arc::<Mutex<State>>::default();
-        let shared = Arc::clone(&state);
-        let thread = thread::spawn(move || run_all(&commands, &logs, &shared));
-        Ok(Self { thread: Some(thread), state })
+        Self::start_in(&shell::target_directory()?.join("ci"), commands)
     }
 
-    /// Waits for the command that runs; the next one begins after [`Self::go_on`]. Fails if a command has failed.
+    fn start_in(logs: &Path, mut commands: Vec<Named>) -> Result<Self> {
+        fs::create_dir_all(logs).with_context(|| format!("cannot make {}", logs.display()))?;
+        commands.reverse();
+        let state = Arc::new(Mutex::new(State { waiting: commands, ..State::default() }));
+        let lanes = (0..LANES).map(|_| {
+            let (logs, state) = (logs.to_owned(), Arc::clone(&state));
+            thread::spawn(move || run_all(&logs, &state))
+        });
+        Ok(Self { lanes: lanes.collect(), state })
+    }
+
+    /// Waits for the commands that run; the next one begins after [`Self::go_on`]. Fails if a command has failed.
     pub(super) fn rest(&mut self) -> Result<()> {
         change(&self.state, |state| state.rests = true);
-        while change(&self.state, |state| *state).is_running {
+        while change(&self.state, |state| state.running) > 0 {
             thread::sleep(LOOK_EVERY);
+            self.check()?;
         }
         self.check()
     }
@@ -59,25 +92,27 @@ impl Queue {
         self.check()
     }
 
-    /// Waits for the last command.
+    /// Waits for the last command. Fails as soon as one has failed.
     pub(super) fn finish(mut self) -> Result<()> {
         self.go_on()?;
-        self.join()
+        while !self.lanes.is_empty() {
+            thread::sleep(LOOK_EVERY);
+            self.check()?;
+        }
+        Ok(())
     }
 
     fn check(&mut self) -> Result<()> {
-        if self.thread.as_ref().is_some_and(JoinHandle::is_finished) { self.join() } else { Ok(()) }
-    }
-
-    fn join(&mut self) -> Result<()> {
-        self.thread.take().map_or(Ok(()), |thread| thread.join().expect("it does not panic"))
+        let (ended, others) = self.lanes.drain(..).partition(|lane| lane.is_finished());
+        self.lanes = others;
+        join(ended)
     }
 }
 
 impl Drop for Queue {
     fn drop(&mut self) {
         change(&self.state, |state| state.is_dropped = true);
-        drop(self.join());
+        drop(join(std::mem::take(&mut self.lanes)));
     }
 }
 
@@ -85,24 +120,31 @@ fn change<T>(state: &Mutex<State>, change: impl FnOnce(&mut State) -> T) -> T {
     change(&mut state.lock().unwrap_or_else(PoisonError::into_inner))
 }
 
-fn run_all(commands: &[Named], logs: &Path, state: &Mutex<State>) -> Result<()> {
-    for (name, command) in commands {
-        while !change(state, |state| {
-            state.is_running = !state.rests || state.is_dropped;
-            state.is_running
-        }) {
-            thread::sleep(LOOK_EVERY);
-        }
+fn join(lanes: Vec<JoinHandle<Result<()>>>) -> Result<()> {
+    let ended: Vec<_> = lanes.into_iter().map(|lane| lane.join().expect("it does not panic")).collect();
+    ended.into_iter().collect()
+}
+
+/// Runs commands until none waits, or one fails.
+fn run_all(logs: &Path, state: &Mutex<State>) -> Result<()> {
+    loop {
+        let (name, command) = match change(state, State::next) {
+            Next::Run(named) => named,
+            Next::Wait => {
+                thread::sleep(LOOK_EVERY);
+                continue;
+            }
+            Next::End => return Ok(()),
+        };
         let log = logs.join(name.replace(' ', "-")).with_extension("log");
         let begin = Instant::now();
         let ended = command().and_then(|command| run(name, &command, log.clone(), state));
-        change(state, |state| state.is_running = false);
+        change(state, |state| state.running -= 1);
         let printed = fs::read(&log).unwrap_or_default();
         let (printed, seconds) = (String::from_utf8_lossy(&printed), in_seconds(begin.elapsed()));
         ended.with_context(|| format!("{}\n{printed}", failed(name, &seconds)))?;
         println!("=== {name}, beside\n{printed}=== {name} passed in {seconds}, beside others");
     }
-    Ok(())
 }
 
 fn run(name: &str, command: &Command, log: PathBuf, state: &Mutex<State>) -> Result<()> {
@@ -144,22 +186,28 @@ mod tests {
         shell::program("sh", &["-c", script])
     }
 
+    fn folder(name: &str) -> PathBuf {
+        std::env::temp_dir().join(format!("libra-xtask-{name}-{}", std::process::id()))
+    }
+
     #[test]
-    fn commands_run_one_after_another_with_their_variables() {
-        let folder = std::env::temp_dir().join(format!("libra-xtask-queue-{}", std::process::id()));
-        fs::create_dir_all(&folder).unwrap();
+    fn commands_run_in_order_with_their_variables() {
+        let folder = folder("order");
         let first: Named = ("the first", || {
             let mut command = sh("echo $LIBRA_OF_QUEUE; sleep 0.3; date +%s%N");
             command.env("LIBRA_OF_QUEUE", "has it");
             Ok(command)
         });
-        let second: Named = ("second", || Ok(sh("date +%s%N")));
-        run_all(&[first, second], &folder, &Mutex::default()).unwrap();
+        let second: Named = ("second", || Ok(sh("sleep 0.3; date +%s%N")));
+        let third: Named = ("third", || Ok(sh("date +%s%N")));
+        Queue::start_in(&folder, vec![first, second, third]).unwrap().finish().unwrap();
         let read = |name: &str| fs::read_to_string(folder.join(name)).unwrap();
-        let (first, second) = (read("the-first.log"), read("second.log"));
+        let (first, second, third) = (read("the-first.log"), read("second.log"), read("third.log"));
         let lines: Vec<&str> = first.lines().collect();
         assert_eq!(lines[0], "has it");
-        assert!(lines[1].parse::<u128>().unwrap() < second.trim().parse().unwrap());
+        let time = |text: &str| text.trim().parse::<u128>().unwrap();
+        // The third has waited for one of them.
+        assert!(time(lines[1]).min(time(&second)) < time(&third));
         fs::remove_dir_all(&folder).unwrap();
     }
 
@@ -181,15 +229,12 @@ mod tests {
 
     #[test]
     fn nothing_begins_while_it_rests() {
-        let folder = std::env::temp_dir().join(format!("libra-xtask-rest-{}", std::process::id()));
-        fs::create_dir_all(&folder).unwrap();
-        let log = folder.join("second.log");
-        let first: Named = ("first", || Ok(sh("sleep 0.5")));
-        let second: Named = ("second", || Ok(sh("echo began")));
-        let state = Arc::<Mutex<State>>::default();
-        let (shared, logs) = (Arc::clone(&state), folder.clone());
-        let thread = Some(thread::spawn(move || run_all(&[first, second], &logs, &shared)));
-        let mut queue = Queue { thread, state };
+        let folder = folder("rest");
+        let log = folder.join("third.log");
+        let sleeper = || Ok(sh("sleep 0.5"));
+        let third: Named = ("third", || Ok(sh("echo began")));
+        let mut queue =
+            Queue::start_in(&folder, vec![("first", sleeper), ("second", sleeper), third]).unwrap();
         queue.rest().unwrap();
         thread::sleep(3 * LOOK_EVERY);
         assert!(!log.exists());
