@@ -42,7 +42,7 @@ enum Work {
     Alone(fn() -> Result<Outcome>),
     /// A step that judges no times: a command may run beside it.
     Shares(fn() -> Result<Outcome>),
-    /// A command that computes and judges no times. It runs beside steps that share, on what they leave of the processors.
+    /// A command that computes and judges no times. It runs beside later steps that share, on what they leave of the processors.
     Beside(fn() -> Result<Command>),
 }
 
@@ -55,7 +55,7 @@ const STEPS: &[Step] = &[
     Step { name: "clippy", work: Beside(|| Ok(shell::cargo(CLIPPY))) },
     Step { name: "doc", work: Beside(doc) },
     Step { name: TEST, work: Alone(|| cargo(&["test"])) },
-    Step { name: "programs", work: Programs },
+    Step { name: PROGRAMS, work: Programs },
     Step { name: "README commands", work: Shares(readme::check_with_binary) },
     Step { name: "book", work: Shares(book::run) },
     Step { name: "smoke", work: Shares(smoke::run) },
@@ -90,6 +90,7 @@ const STEPS: &[Step] = &[
 
 const CLIPPY: &[&str] = &["clippy", "--quiet", "--workspace", "--all-targets", "--", "-D", "warnings"];
 const TEST: &str = "test";
+const PROGRAMS: &str = "programs";
 /// The faults that the simulator, the fuzz targets, and the conformance vectors in software and in the program of a P4 switch must find; a build of its own, for no other has them.
 const MUTANTS: &[&str] = &["test", "--quiet", "--features", "mutants", "--test", "mutants"];
 /// Real processes that are killed, for a quarter of a minute.
@@ -125,20 +126,21 @@ pub(crate) fn run(options: &Options) -> Result<Outcome> {
             format!("no step {from}: {}", STEPS.iter().map(|step| step.name).collect::<Vec<_>>().join(", "))
         })?,
     };
-    let steps = || STEPS[first..].iter().filter(|step| !(options.skip_tests && step.name == TEST));
-    let beside = steps().filter_map(|step| match step.work {
-        Beside(command) => Some((step.name, command)),
-        Programs | Alone(_) | Shares(_) => None,
-    });
+    let left_out: &[&str] = if options.skip_tests { &[TEST, PROGRAMS] } else { &[] };
+    let steps = || STEPS[first..].iter().filter(|step| !left_out.contains(&step.name));
     let build = || shell::build(options.release).map(|()| Outcome::Passed);
-    if !steps().any(|step| matches!(step.work, Programs)) {
+    // The tests have just been built, and clippy would have to be waited for.
+    if !steps().any(|step| step.name == PROGRAMS) {
         build()?;
     }
-    let mut beside = Queue::start(beside.collect())?;
+    let mut beside = Queue::start()?;
     let mut skipped = Vec::new();
     for (index, step) in steps().enumerate() {
         let run: &dyn Fn() -> Result<Outcome> = match &step.work {
-            Beside(_) => continue,
+            Beside(command) => {
+                beside.add((step.name, *command));
+                continue;
+            }
             Programs => &build,
             Alone(run) => {
                 beside.rest()?;

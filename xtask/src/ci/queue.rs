@@ -1,5 +1,6 @@
 //! Commands that run beside the steps of CI, two at a time.
 
+use std::collections::VecDeque;
 use std::ffi::OsStr;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -30,11 +31,12 @@ pub(super) struct Queue {
 
 #[derive(Default)]
 struct State {
-    /// In reverse order.
-    waiting: Vec<Named>,
+    waiting: VecDeque<Named>,
     running: usize,
     /// No other command begins.
     rests: bool,
+    /// No other command comes.
+    is_complete: bool,
     is_dropped: bool,
 }
 
@@ -47,13 +49,11 @@ enum Next {
 
 impl State {
     fn next(&mut self) -> Next {
-        if self.is_dropped || self.waiting.is_empty() {
+        if self.is_dropped || (self.is_complete && self.waiting.is_empty()) {
             return Next::End;
         }
-        if self.rests {
-            return Next::Wait;
-        }
-        self.waiting.pop().map_or(Next::End, |command| {
+        let command = if self.rests { None } else { self.waiting.pop_front() };
+        command.map_or(Next::Wait, |command| {
             self.running += 1;
             Next::Run(command)
         })
@@ -61,19 +61,23 @@ impl State {
 }
 
 impl Queue {
-    pub(super) fn start(commands: Vec<Named>) -> Result<Self> {
-        Self::start_in(&shell::target_directory()?.join("ci"), commands)
+    pub(super) fn start() -> Result<Self> {
+        Self::start_in(&shell::target_directory()?.join("ci"))
     }
 
-    fn start_in(logs: &Path, mut commands: Vec<Named>) -> Result<Self> {
+    fn start_in(logs: &Path) -> Result<Self> {
         fs::create_dir_all(logs).with_context(|| format!("cannot make {}", logs.display()))?;
-        commands.reverse();
-        let state = Arc::new(Mutex::new(State { waiting: commands, ..State::default() }));
+        let state = Arc::<Mutex<State>>::default();
         let lanes = (0..LANES).map(|_| {
             let (logs, state) = (logs.to_owned(), Arc::clone(&state));
             thread::spawn(move || run_all(&logs, &state))
         });
         Ok(Self { lanes: lanes.collect(), state })
+    }
+
+    /// The command begins after those that were added before.
+    pub(super) fn add(&self, command: Named) {
+        change(&self.state, |state| state.waiting.push_back(command));
     }
 
     /// Waits for the commands that run; the next one begins after [`Self::go_on`]. Fails if a command has failed.
@@ -95,6 +99,7 @@ impl Queue {
     /// Waits for the last command. Fails as soon as one has failed.
     pub(super) fn finish(mut self) -> Result<()> {
         self.go_on()?;
+        change(&self.state, |state| state.is_complete = true);
         while !self.lanes.is_empty() {
             thread::sleep(LOOK_EVERY);
             self.check()?;
@@ -200,7 +205,11 @@ mod tests {
         });
         let second: Named = ("second", || Ok(sh("sleep 0.3; date +%s%N")));
         let third: Named = ("third", || Ok(sh("date +%s%N")));
-        Queue::start_in(&folder, vec![first, second, third]).unwrap().finish().unwrap();
+        let queue = Queue::start_in(&folder).unwrap();
+        for command in [first, second, third] {
+            queue.add(command);
+        }
+        queue.finish().unwrap();
         let read = |name: &str| fs::read_to_string(folder.join(name)).unwrap();
         let (first, second, third) = (read("the-first.log"), read("second.log"), read("third.log"));
         let lines: Vec<&str> = first.lines().collect();
@@ -213,7 +222,8 @@ mod tests {
 
     #[test]
     fn a_failure_is_reported_with_what_was_printed() {
-        let mut queue = Queue::start(vec![("loser", || Ok(sh("echo the reason; exit 3")))]).unwrap();
+        let mut queue = Queue::start().unwrap();
+        queue.add(("loser", || Ok(sh("echo the reason; exit 3"))));
         let deadline = Instant::now() + Duration::from_secs(60);
         let error = loop {
             match queue.go_on() {
@@ -231,10 +241,15 @@ mod tests {
     fn nothing_begins_while_it_rests() {
         let folder = folder("rest");
         let log = folder.join("third.log");
-        let sleeper = || Ok(sh("sleep 0.5"));
         let third: Named = ("third", || Ok(sh("echo began")));
-        let mut queue =
-            Queue::start_in(&folder, vec![("first", sleeper), ("second", sleeper), third]).unwrap();
+        let mut queue = Queue::start_in(&folder).unwrap();
+        for name in ["first", "second"] {
+            queue.add((name, || Ok(sh("sleep 0.5"))));
+        }
+        while change(&queue.state, |state| state.running) < LANES {
+            thread::sleep(LOOK_EVERY);
+        }
+        queue.add(third);
         queue.rest().unwrap();
         thread::sleep(3 * LOOK_EVERY);
         assert!(!log.exists());
@@ -246,7 +261,10 @@ mod tests {
     #[test]
     fn a_drop_ends_what_runs() {
         let begin = Instant::now();
-        drop(Queue::start(vec![("sleeper", || Ok(sh("sleep 600")))]).unwrap());
+        let queue = Queue::start().unwrap();
+        queue.add(("sleeper", || Ok(sh("sleep 600"))));
+        thread::sleep(2 * LOOK_EVERY);
+        drop(queue);
         assert!(begin.elapsed() < Duration::from_secs(60));
     }
 }
