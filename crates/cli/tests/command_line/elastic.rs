@@ -1,9 +1,13 @@
 //! Workers that come, go and die within an epoch.
 
+use std::io::{Read, Write};
+use std::net::TcpStream;
+use std::time::{Duration, Instant};
+
 use serde_json::Value;
 use tempfile::TempDir;
 
-use crate::process::{Member, controller, data_of, json};
+use crate::process::{DEADLINE, Member, controller, data_of, free_address, json};
 
 /// Options of a job of one epoch that lasts for seconds.
 const JOB: [&str; 10] =
@@ -61,13 +65,45 @@ fn workers_come_and_go_and_each_sample_is_trained_once() {
     assert!(json["epochs"][0]["workers"].as_u64().unwrap() > 2, "{json:#}");
 }
 
+/// Asks a worker how often it has pushed; nothing while it does not answer.
+fn pushes(worker: &str) -> Option<u64> {
+    let mut stream = TcpStream::connect(worker).ok()?;
+    stream.write_all(b"GET /metrics HTTP/1.1\r\nHost: worker\r\nConnection: close\r\n\r\n").ok()?;
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).ok()?;
+    let line = answer.lines().find(|line| line.starts_with("libra_worker_pushes_total"))?;
+    line.rsplit(' ').next()?.parse().ok()
+}
+
+#[test]
+fn a_newcomer_pushes_within_two_seconds_of_its_join() {
+    let directory = TempDir::new().unwrap();
+    let data = data_of(directory.path(), 1000);
+    let file = directory.path().join("out.json");
+    let (controller, address, others, mut workers) = start(&data, "1..2", file.to_str().unwrap(), 1);
+    let http = free_address();
+    workers.push(Member::start(&["worker", "--controller", &address, "--http", &http]));
+    controller.line_with("joined");
+    let joined = Instant::now();
+    while pushes(&http).is_none_or(|pushes| pushes == 0) {
+        assert!(joined.elapsed() < DEADLINE, "the newcomer does not push");
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    let waited = joined.elapsed();
+    assert!(waited <= Duration::from_secs(2), "{waited:?}");
+    assert_eq!(controller.end().0, Some(0));
+    for member in others.into_iter().chain(workers) {
+        assert_eq!(member.end().0, Some(0));
+    }
+}
+
 #[test]
 fn what_a_killed_worker_had_is_done_by_others() {
     let directory = TempDir::new().unwrap();
     let data = data_of(directory.path(), 1000);
     let file = directory.path().join("out.json");
     let (controller, _, others, mut workers) = start(&data, "3", file.to_str().unwrap(), 3);
-    std::thread::sleep(std::time::Duration::from_millis(300));
+    std::thread::sleep(Duration::from_millis(300));
     workers.drain(..2).for_each(|worker| worker.signal("-KILL"));
     let (code, last) = controller.end();
     assert_eq!(code, Some(0), "{last}");

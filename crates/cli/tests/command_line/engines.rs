@@ -6,7 +6,7 @@ use std::process::{Command, Stdio};
 use serde_json::Value;
 use tempfile::TempDir;
 
-use crate::process::{Member, assert_refused, controller, json, libra, run, tiny_data};
+use crate::process::{Member, assert_refused, controller, free_address, json, libra, run, tiny_data};
 
 /// Starts the controller of a job of a server and a switch. Returns it, where it listens, and the path of its report.
 fn start(directory: &TempDir, workers: &str, options: &[&str]) -> (Member, String, String) {
@@ -25,7 +25,7 @@ fn report(path: &str) -> Value {
 #[test]
 fn a_second_controller_is_refused_and_the_first_goes_on() {
     let directory = TempDir::new().unwrap();
-    let http = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().to_string();
+    let http = free_address();
     let (controller, address, path) = start(&directory, "1", &["--http", &http]);
     let at = format!("another controller is at {address}");
     let shows = format!("`libra top --http {http}` shows it");

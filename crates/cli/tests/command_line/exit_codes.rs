@@ -1,7 +1,6 @@
 //! The end of a process: signals, exit codes and the termination log.
 
 use std::fs;
-use std::net::TcpListener;
 use std::os::unix::net::UnixDatagram;
 use std::path::Path;
 use std::sync::mpsc;
@@ -13,12 +12,7 @@ use libra_net::{ServerNode, WorkerNode};
 use libra_proto::MemberEvent;
 use tempfile::TempDir;
 
-use crate::process::{Member, assert_refused, controller, libra, run, tiny_data};
-
-/// An address at which nothing listens.
-fn free_address() -> String {
-    TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().to_string()
-}
+use crate::process::{Member, assert_refused, controller, free_address, libra, run, tiny_data};
 
 fn path_in(directory: &TempDir, name: &str) -> String {
     directory.path().join(name).to_str().unwrap().to_owned()

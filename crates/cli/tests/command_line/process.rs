@@ -2,7 +2,7 @@
 
 use std::fs;
 use std::io::Read;
-use std::net::SocketAddr;
+use std::net::{SocketAddr, TcpListener};
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
 use std::sync::mpsc;
@@ -118,6 +118,11 @@ pub(crate) fn controller(arguments: &[&str]) -> (Member, String) {
     let line = member.line_with("waiting for");
     let address = line.split([' ', ',']).find(|word| word.parse::<SocketAddr>().is_ok()).unwrap().to_owned();
     (member, address)
+}
+
+/// An address at which nothing listens.
+pub(crate) fn free_address() -> String {
+    TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().to_string()
 }
 
 pub(crate) fn members(address: &str) -> Vec<Member> {

@@ -5,7 +5,7 @@ use std::net::{TcpListener, UdpSocket};
 
 use tempfile::TempDir;
 
-use crate::process::{Member, assert_refused, controller, run, tiny_data};
+use crate::process::{Member, assert_refused, controller, free_address, run, tiny_data};
 
 #[test]
 fn every_bad_input_gets_one_clear_line() {
@@ -98,7 +98,7 @@ fn a_port_in_use_and_an_unreachable_controller_are_named() {
     let udp = taken.local_addr().unwrap().to_string();
     assert_refused(&["switch", "--listen", &udp], 75, &[&udp, "--listen"]);
     // A port that was free a moment ago.
-    let free = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().to_string();
+    let free = free_address();
     for kind in ["server", "switch", "worker"] {
         assert_refused(&[kind, "--controller", &free, "--connect-timeout", "1"], 75, &["controller", &free]);
     }

@@ -17,7 +17,8 @@ use tempfile::TempDir;
 use crate::documents::{job, server_member, switch_member, worker_member};
 use crate::durability::complete;
 use crate::process::{
-    DEADLINE, Member, assert_refused, controller, json as document, libra, members, run, tiny_data,
+    DEADLINE, Member, assert_refused, controller, free_address, json as document, libra, members, run,
+    tiny_data,
 };
 
 const TOKEN: &str = "0123456789abcdef";
@@ -115,7 +116,7 @@ fn answers_that_are_no_status_of_this_version_are_refused() {
 
 #[test]
 fn a_controller_that_does_not_answer_is_75() {
-    let free = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap().local_addr().unwrap().to_string();
+    let free = free_address();
     for option in ["--http", "--controller"] {
         assert_refused(&["job", "status", option, &free], 75, &[&free]);
         assert_refused(&["top", option, &free], 75, &[&free]);
