@@ -30,7 +30,7 @@ def test_two_workers_with_a_switch_train_as_one_with_both_batches(tmp_path: Path
     plan = tmp_path / "plan.toml"
     alone = torchrun("twin.py", "--steps=20", workers=1, LIBRA_PROFILE=str(plan))
     assert alone.returncode == 0, alone.stderr[-3000:]
-    done = torchrun("twin.py", "--log", LIBRA_SWITCHES="1", LIBRA_PLAN=str(plan))
+    done = torchrun("twin.py", "--events", LIBRA_SWITCHES="1", LIBRA_PLAN=str(plan))
     assert done.returncode == 0, done.stderr[-3000:]
     assert packets_of_switches(done.stderr) > 0
     assert float(done.stdout.split()[-1]) < 1e-3

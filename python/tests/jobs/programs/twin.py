@@ -10,12 +10,12 @@ parser = argparse.ArgumentParser()
 parser.add_argument("--steps", type=int, default=200)
 parser.add_argument("--clip", type=float)
 parser.add_argument("--accumulate", type=int, default=1)
-parser.add_argument("--log", action="store_true")
+parser.add_argument("--events", action="store_true")
 arguments = parser.parse_args()
 
 dist.init_process_group("gloo")
 rank, workers = dist.get_rank(), dist.get_world_size()
-libra.init(mode="sync", seed=3, log=arguments.log)
+libra.init(mode="sync", seed=3, log=arguments.events)
 torch.manual_seed(0)
 
 
