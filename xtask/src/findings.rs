@@ -10,7 +10,7 @@ use crate::{Outcome, shell};
 /// Options of a step whose checks need a binary, and programs that are not installed everywhere. CI has the default ones.
 #[derive(Args, Default)]
 pub(crate) struct StepOptions {
-    /// The binary under test, instead of that of this checkout
+    /// The binary under test, instead of a release build of this checkout
     #[arg(long, value_name = "FILE")]
     libra: Option<PathBuf>,
     /// Fails instead of skipping when something is not installed

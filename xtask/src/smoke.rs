@@ -20,10 +20,7 @@ pub(crate) fn run() -> Result<Outcome> {
         .iter()
         .find(|command| command.words.starts_with(&["cargo".into(), "run".into()]))
         .context("README.md has no sh block with a `cargo run` command")?;
-    let Some(arguments @ [subcommand, ..]) = command.libra_arguments() else {
-        bail!("README.md:{}: the first command must run libra, but is `{}`", command.line, command.text());
-    };
-    if subcommand != "train" {
+    if command.libra_arguments().and_then(<[String]>::first).is_none_or(|subcommand| subcommand != "train") {
         bail!("README.md:{}: the first command must train, but is `{}`", command.line, command.text());
     }
 
@@ -32,8 +29,8 @@ pub(crate) fn run() -> Result<Outcome> {
     let json = folder.join("report.json");
     drop(std::fs::remove_file(&json));
 
-    let mut process = shell::program(shell::binary("libra", None)?, &[]);
-    process.args(arguments).args(["--quiet", "--json"]).arg(&json);
+    let mut process = shell::cargo(&[]);
+    process.args(&command.words[1..]).args(["--quiet", "--json"]).arg(&json);
     println!("running `{}`", shell::line(&process));
     Running::start("smoke", process, folder.join("output.log"))?.finish(LIMIT)?;
 

@@ -30,7 +30,9 @@ impl Processors {
     }
 
     fn until(&self, end: &Self) -> String {
-        let percent = (100 * (end.busy - self.busy)).checked_div(end.all - self.all);
+        // The kernel's counts of idle time can fall.
+        let (busy, all) = (end.busy.saturating_sub(self.busy), end.all.saturating_sub(self.all));
+        let percent = (100 * busy).checked_div(all);
         percent.map_or_else(String::new, |percent| format!(", processors {percent}% busy"))
     }
 }

@@ -40,7 +40,7 @@ struct State {
     is_dropped: bool,
 }
 
-/// What a lane does next.
+/// Next step of a lane.
 enum Next {
     Run(Named),
     Wait,
