@@ -56,8 +56,13 @@ pub(crate) fn binary(name: &str, named: Option<&Path>) -> Result<PathBuf> {
     Ok(programs(&[name])?.join(name))
 }
 
-/// The directory of all programs and libraries, once they are built for several steps.
-static BUILT: OnceLock<PathBuf> = OnceLock::new();
+/// All programs and libraries, once they are built for several steps.
+struct Built {
+    directory: PathBuf,
+    is_release: bool,
+}
+
+static BUILT: OnceLock<Built> = OnceLock::new();
 
 /// Builds all programs and libraries, for all steps to come: a release build, or what `cargo test` builds.
 pub(crate) fn build(release: bool) -> Result<()> {
@@ -68,15 +73,20 @@ pub(crate) fn build(release: bool) -> Result<()> {
         (&["build", "--quiet", "--lib", "--bins", "--tests", "--examples"][..], "debug")
     };
     run(cargo(arguments))?;
-    let folder = target_directory()?.join(folder);
-    BUILT.get_or_init(|| folder);
+    let directory = target_directory()?.join(folder);
+    BUILT.get_or_init(|| Built { directory, is_release: release });
     Ok(())
+}
+
+/// Returns the directory of the programs that `cargo test` has built, if [`build`] chose them.
+pub(crate) fn test_programs() -> Option<PathBuf> {
+    BUILT.get().filter(|built| !built.is_release).map(|built| built.directory.clone())
 }
 
 /// Returns the directory of these programs, or of all if none is named: that of [`build`], or else of a release build, which is made.
 pub(crate) fn programs(names: &[&str]) -> Result<PathBuf> {
     if let Some(built) = BUILT.get() {
-        return Ok(built.clone());
+        return Ok(built.directory.clone());
     }
     let named = names.iter().flat_map(|name| ["--bin", *name]);
     let arguments: Vec<_> = ["build", "--quiet", "--release"].into_iter().chain(named).collect();

@@ -31,6 +31,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--threads", type=int, default=2, help="intra-op threads of torch")
     parser.add_argument("--json", type=Path, help="file for the figures of all turns")
     parser.add_argument("--dense", choices=["ddp", "server"], default=defaults.dense, help="dense parameters of processes")
+    parser.add_argument("--no-sparse", action="store_true", help="no sparse gradients of torch between processes: gloo may crash")
     parser.add_argument("--divide", type=int, default=defaults.divide, help="divide all sizes, for a short try")
     given = parser.parse_args(arguments)
     if "RANK" not in os.environ:
@@ -39,7 +40,7 @@ def main(arguments: list[str] | None = None) -> int:
     # As by default, and without a warning.
     torch.sparse.check_sparse_tensor_invariants.disable()  # type: ignore[no-untyped-call]
     report = Report()
-    options = Options(max(given.turns, 1), given.seconds, max(given.divide, 1), given.dense)
+    options = Options(max(given.turns, 1), given.seconds, max(given.divide, 1), given.dense, not given.no_sparse)
     for run in RUNS.values() if given.what == "all" else [RUNS[given.what]]:
         run(options, report)
     if given.json is not None and os.environ.get("RANK", "0") == "0":
