@@ -16,7 +16,7 @@ from typing import Any
 
 import libra_ps
 import libra_ps.ray
-from ray.train import RunConfig, ScalingConfig
+from ray.train import FailureConfig, RunConfig, ScalingConfig
 from ray.train.torch import TorchTrainer
 
 HERE = os.path.dirname(os.path.abspath(__file__))
@@ -38,6 +38,8 @@ def main() -> None:
     parser.add_argument("--servers", type=int, default=2)
     parser.add_argument("--switches", type=int, default=0)
     parser.add_argument("--workers", type=int, default=2)
+    failures = "times that Ray Train begins again with new workers, on the rows as they are by then"
+    parser.add_argument("--max-failures", type=int, default=0, help=failures)
     parser.add_argument("--storage", default="~/ray_results", help="directory of results and logs that all nodes reach")
     arguments, options = parser.parse_known_args()
     storage = os.path.abspath(os.path.expanduser(arguments.storage))
@@ -53,7 +55,11 @@ def main() -> None:
             loop,
             train_loop_config={"examples": HERE, "options": options},
             scaling_config=ScalingConfig(num_workers=arguments.workers),
-            run_config=RunConfig(storage_path=storage, worker_runtime_env={"env_vars": {**cluster.environment, **plan}}),
+            run_config=RunConfig(
+                storage_path=storage,
+                failure_config=FailureConfig(max_failures=arguments.max_failures),
+                worker_runtime_env={"env_vars": {**cluster.environment, **plan}},
+            ),
         ).fit()
 
 

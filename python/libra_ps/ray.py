@@ -98,7 +98,8 @@ class Job:
         about = self._wait_for_actor(controller)
         port, http = self._get(controller, controller.actor.free_ports.remote(self._settings.ports, 2))
         self._http = f"http://{about.ip}:{http}"
-        self.environment = {"LIBRA_CONTROLLER": f"{about.ip}:{port}"}
+        # Actors start workers again, and Ray Train its own: a job without any waits for them.
+        self.environment = {"LIBRA_CONTROLLER": f"{about.ip}:{port}", "LIBRA_RESTARTED": "true"}
         if not {"insecure", "token-file", "tls-ca"} & set(self._file.options("controller")):
             self.environment["LIBRA_TOKEN"] = os.environ.get("LIBRA_TOKEN") or new_token(self._settings.binary)
         sizes = [f"--{name}={least if least == most else f'{least}..{most}'}" for name, (least, most) in self._sizes.items()]

@@ -37,6 +37,9 @@ pub(crate) struct Options {
     /// Measures instead: samples/s on Ray and of the same processes by hand, in so many rounds
     #[arg(long, value_name = "N", conflicts_with = "tests")]
     rounds: Option<u32>,
+    /// Samples of DLRM in Ray Train: a million tell its AUC to 0.002
+    #[arg(long, value_name = "N")]
+    rows: Option<u32>,
     /// Fails instead of skipping when this machine cannot do it
     #[arg(long)]
     required: bool,
@@ -82,6 +85,7 @@ pub(crate) fn run(options: &Options) -> Result<Outcome> {
     if let Some(rounds) = options.rounds {
         command.args(["-s", "-k=throughput"]).env("LIBRA_RAY_ROUNDS", rounds.to_string());
     }
+    command.envs(options.rows.map(|rows| ("LIBRA_RAY_ROWS", rows.to_string())));
     command.args(options.tests.as_deref().map(|tests| format!("-k={tests}")));
     command.args(is_short.then_some("-m=not long"));
     command.env("PYTHONPATH", &site).env_remove("PYTHONHOME").env_remove("RAY_ADDRESS");

@@ -271,6 +271,10 @@ pub struct WorkerArguments {
     /// Directory of the data at this worker; by default the one of the controller
     #[arg(long, value_name = "DIR")]
     data: Option<String>,
+    /// Tells the job that another worker is started if this one is lost, as engines do. A job that has lost all of its workers waits
+    /// --return-max of its controller for one; otherwise it fails
+    #[arg(long)]
+    restarted: bool,
     #[command(flatten)]
     processor: ProcessorArguments,
     #[command(flatten)]
@@ -433,7 +437,7 @@ pub fn run_worker(arguments: &WorkerArguments) -> Result<()> {
 
 fn train(arguments: &WorkerArguments, bars: Bars, watch: &MemberWatch) -> Result<()> {
     let options = arguments.member.options_with_faults(arguments.faults.rates()?, bars, watch)?;
-    let options = arguments.processor.apply(options)?;
+    let options = NodeOptions { is_restarted: arguments.restarted, ..arguments.processor.apply(options)? };
     bars.line(&format!("worker: waiting for the cluster at {}", arguments.member.controller));
     let drain = options.drain.clone();
     let events = watch.events();

@@ -146,6 +146,8 @@ pub struct NodeOptions {
     pub security: Security,
     /// Asks this member to end in order.
     pub drain: Drain,
+    /// Another process comes in the place of this one if it ends (workers): a job without a worker waits for it.
+    pub is_restarted: bool,
     /// Asks its roles for their status.
     pub inspector: Option<Inspector<MemberStatus>>,
 }
@@ -164,6 +166,7 @@ impl NodeOptions {
             supervisor: None,
             security: Security::NONE,
             drain: Drain::new(),
+            is_restarted: false,
             inspector: None,
         }
     }

@@ -127,6 +127,11 @@ impl Membership {
         (self.join.is_restartable, self.has_disk) = (true, true);
     }
 
+    /// Another process comes in its place if its own ends.
+    pub(crate) fn set_restarted(&mut self, is_restarted: bool) {
+        self.join.is_restartable = is_restarted;
+    }
+
     /// It has a disk, and what is there goes with its process.
     pub(crate) fn set_temporary_disk(&mut self) {
         self.has_disk = true;

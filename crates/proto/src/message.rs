@@ -345,7 +345,7 @@ pub struct Join {
     /// Bytes of datagrams that wait for it in its machine at most (switches): all workers together must not send more
     /// before they are answered.
     pub receive_bytes: u32,
-    /// True if it comes back if its process ends, with all that it had or nearly so (servers).
+    /// True if it comes back if its process ends: with all that it had or nearly so (servers), or another in its place (workers).
     pub is_restartable: bool,
     /// True if it takes seconds for what others do at once, as its data plane is in a device (switches).
     pub is_slow: bool,

@@ -34,6 +34,7 @@ pub(super) fn start_network(
     let stream_bytes = links.bytes();
     let network = move || {
         let role = Worker::new(options.known_as(address)).with_http(options.http());
+        let role = role.with_restarts(options.is_restarted);
         let role = match job {
             Some(job) => role.with_proposal(job),
             None => role,

@@ -30,7 +30,11 @@ impl Controller {
         }
         self.events.push_back(ControllerEvent::Lost { peer, reason: reason.clone() });
         if self.has_no_worker() {
-            return self.fail(format!("{peer} ({}) {reason}, and there is no other worker", member.address));
+            if !member.returns {
+                let address = member.address;
+                return self.fail(format!("{peer} ({address}) {reason}, and there is no other worker"));
+            }
+            self.wait_for_worker(now);
         }
         self.raise(now);
         self.go_on_without_workers();

@@ -99,6 +99,7 @@ impl Controller {
         };
         let mut member = Member::new(link, address, share, now);
         member.is_restartable = join.is_restartable && self.cluster.durability.needs_disk();
+        member.returns = kind == Kind::Worker && join.is_restartable;
         member.is_slow = join.is_slow;
         member.shards = join.shards;
         member.http = join.http.map(|http| seen_from(http, caller.remote));

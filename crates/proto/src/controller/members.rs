@@ -64,7 +64,7 @@ pub(super) struct Member {
     pub(super) leases: WorkerLeases,
     /// It has asked to go (workers, switches).
     pub(super) leaves: bool,
-    /// Another is to come in its place then.
+    /// Another is to come in its place then, or if its process ends (workers).
     pub(super) returns: bool,
     pub(super) statistics: Option<Statistics>,
     pub(super) has_reported: bool,

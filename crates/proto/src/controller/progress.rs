@@ -150,12 +150,17 @@ impl Controller {
                 if !member.returns {
                     return self.fail(format!("{peer} has left, and there is no other worker"));
                 }
-                self.vacant_until = Some(now + self.cluster.return_max);
+                self.wait_for_worker(now);
             }
             self.raise(now);
         }
         self.let_switches_go(now);
         self.go_on_without_workers();
+    }
+
+    /// The last worker has gone, and another is to come in its place.
+    pub(super) fn wait_for_worker(&mut self, now: Instant) {
+        self.vacant_until = Some(now + self.cluster.return_max);
     }
 
     /// Asks workers to end that are too many, those that came last.

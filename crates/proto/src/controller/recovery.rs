@@ -213,6 +213,7 @@ impl Controller {
         member.leases.is_unknown = true;
         member.viewed = view;
         member.is_restartable = join.is_restartable && self.cluster.durability.needs_disk();
+        member.returns = join.kind == Kind::Worker && join.is_restartable;
         member.is_slow = join.is_slow;
         member.http = join.http.map(|http| seen_from(http, remote));
         member.pass = pass;

@@ -81,6 +81,13 @@ impl Worker {
         self
     }
 
+    /// The same; `is_restarted` says that another comes in its place if its process ends, for which a job without a worker waits (rule M7).
+    #[must_use]
+    pub fn with_restarts(mut self, is_restarted: bool) -> Self {
+        self.membership.set_restarted(is_restarted);
+        self
+    }
+
     /// The same, with a description of the job for a controller that takes its tables from workers (rule M19).
     #[must_use]
     pub fn with_proposal(mut self, job: Box<Cluster>) -> Self {

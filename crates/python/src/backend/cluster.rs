@@ -28,6 +28,9 @@ const SIGNALS_EVERY: Duration = Duration::from_millis(50);
 /// Variable that lets a worker call another machine without a token.
 const INSECURE_VARIABLE: &str = "LIBRA_INSECURE";
 
+/// Variable that tells the job that another worker is started if this one is lost, as `libra worker --restarted`.
+const RESTARTED_VARIABLE: &str = "LIBRA_RESTARTED";
+
 /// Time for which workers look for a controller in the process of another: it does not come back, as a process of its own may.
 const RETURN_MAX_OF_HOST: Duration = Duration::from_secs(5);
 
@@ -72,12 +75,7 @@ impl Samples {
 /// Protection of streams with the controller at this address, as the environment says. Without any, no other machine is called, as by
 /// `libra worker`.
 fn security(controller: SocketAddr) -> Result<Security, Failure> {
-    let is_insecure = match std::env::var(INSECURE_VARIABLE).unwrap_or_default().as_str() {
-        "true" | "1" => true,
-        "" | "false" | "0" => false,
-        text => return Err(Failure::Value(format!("{INSECURE_VARIABLE} = {text:?} must be true or false"))),
-    };
-    if is_insecure {
+    if is_set(INSECURE_VARIABLE)? {
         return Ok(Security::NONE);
     }
     let security = Security::from_environment();
@@ -89,6 +87,15 @@ fn security(controller: SocketAddr) -> Result<Security, Failure> {
         )));
     }
     Ok(security)
+}
+
+/// Reads a variable that is true or false.
+fn is_set(variable: &str) -> Result<bool, Failure> {
+    match std::env::var(variable).unwrap_or_default().as_str() {
+        "true" | "1" => Ok(true),
+        "" | "false" | "0" => Ok(false),
+        text => Err(Failure::Value(format!("{variable} = {text:?} must be true or false"))),
+    }
 }
 
 /// Names the variable of the token in the words of a handshake that has failed for want of the right one.
@@ -216,6 +223,7 @@ impl Cluster {
         // Workers lose other datagrams.
         let fault_seed = self.seed ^ u64::from(std::process::id());
         let (security, drain) = (security(controller)?, self.drain.clone());
+        let is_restarted = is_set(RESTARTED_VARIABLE)?;
         let watch = Watch::from_environment()?;
         let inspector = watch.inspector();
         let options = NodeOptions::new(controller);
@@ -228,6 +236,7 @@ impl Cluster {
             fault_seed,
             security,
             drain,
+            is_restarted,
             inspector,
             ..options
         };

@@ -99,6 +99,29 @@ fn a_job_waits_for_a_worker_in_the_place_of_its_last() {
     assert!(harness.failure().is_some());
 }
 
+// rule M7
+#[test]
+fn a_job_waits_for_a_worker_that_is_started_again() {
+    let mut harness = ControllerHarness::new(1, 0, 1);
+    harness.join(Server(0));
+    harness.join_with(Worker(0), |join| join.is_restartable = true);
+    harness.settle();
+    harness.pass(ms(29_000), &[Worker(0)]);
+    assert_eq!(harness.lost(), [Worker(0)]);
+    harness.pass(ms(1000), &[]);
+    assert_eq!(harness.failure(), None);
+    let mut with_another = harness.clone();
+    // It is not started again, and the job fails when it is lost.
+    with_another.join(Worker(1));
+    with_another.settle();
+    with_another.pass(ms(60_000), &[]);
+    assert_eq!(with_another.failure(), None);
+    with_another.pass(ms(29_000), &[Worker(1)]);
+    assert!(with_another.failure().is_some_and(|reason| reason.ends_with("there is no other worker")));
+    harness.pass(ms(30_000), &[]);
+    assert!(harness.failure().is_some());
+}
+
 // rule V13
 #[test]
 fn all_learn_where_a_server_is_now() {
