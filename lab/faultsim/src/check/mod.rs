@@ -295,6 +295,13 @@ impl Checkers {
         }
     }
 
+    /// A server is asked to end.
+    pub(crate) fn server_drains(&mut self, actor: Actor) {
+        if let Some(set_rows) = &mut self.set_rows {
+            set_rows.drains(actor);
+        }
+    }
+
     /// Something reaches a shard that it may answer.
     fn request_arrives(&mut self, from: Actor, to: Actor, message: &Message) {
         let (Some(Peer::Worker(worker)), Some(Peer::Server(shard))) =

@@ -2,7 +2,7 @@
 //!
 //! A shard applies what workers send in the order in which it arrives, each number once. A server that starts again goes on from what
 //! its log has: everything that it had answered, and any part from the beginning of the rest. So the model of a shard is a set of
-//! possible histories, and each answer leaves those that explain it. Rounds are not followed: of a hot row, which gets them, only
+//! possible histories, and each answer leaves those that explain it. One that was asked to end applies nothing more. Rounds are not followed: of a hot row, which gets them, only
 //! what it was set to is compared.
 
 use std::collections::{BTreeMap, VecDeque};
@@ -74,6 +74,8 @@ struct History {
 struct Shard {
     /// The process of its server.
     server: Actor,
+    /// It was asked to end.
+    drains: bool,
     histories: Vec<History>,
 }
 
@@ -203,11 +205,12 @@ impl SetRows {
     // rule L3
     /// A process is the server of a shard: the first one, or one that goes on.
     pub(super) fn server_is(&mut self, number: u16, actor: Actor) {
-        let new = || Shard { server: actor, histories: vec![History::default()] };
+        let new = || Shard { server: actor, drains: false, histories: vec![History::default()] };
         let shard = self.shards.entry(number).or_insert_with(new);
         if core::mem::replace(&mut shard.server, actor) == actor {
             return;
         }
+        shard.drains = false;
         let mut histories: Vec<History> = Vec::new();
         for before in core::mem::take(&mut shard.histories) {
             for count in 0..=before.open.len() {
@@ -218,6 +221,13 @@ impl SetRows {
             }
         }
         shard.histories = histories;
+    }
+
+    // rule L9
+    /// A process is asked to end.
+    pub(super) fn drains(&mut self, actor: Actor) {
+        let shards = self.shards.values_mut().filter(|shard| shard.server == actor);
+        shards.for_each(|shard| shard.drains = true);
     }
 
     // rules C1, C12
@@ -252,7 +262,7 @@ impl SetRows {
             _ => return,
         };
         let record = Record { worker, number, at, change: Arc::new(change) };
-        if let Some(shard) = self.shards.get_mut(&shard) {
+        if let Some(shard) = self.shards.get_mut(&shard).filter(|shard| !shard.drains) {
             shard.histories.iter_mut().for_each(|history| history.apply(self.set, &record));
         }
     }
@@ -425,6 +435,21 @@ mod tests {
             model.arrives(3, 0, &push(2));
             assert_eq!(read(&mut model, KEY, 1023.0), Ok(()));
         }
+    }
+
+    // rule L9
+    #[test]
+    fn a_server_that_was_asked_to_end_applies_nothing_more() {
+        let mut model = model();
+        model.arrives(3, 0, &assign(1, KEY, 1024.0));
+        model.drains(Actor { host: 1, before: 0 });
+        let reset = Message::Reset(libra_proto::Reset { number: 2, table: 2, steps: 0 });
+        model.arrives(3, 0, &reset);
+        assert_eq!(read(&mut model, KEY, 1024.0), Ok(()));
+        // It is sent again to the process in its place.
+        model.server_is(0, Actor { host: 1, before: 1 });
+        model.arrives(3, 0, &reset);
+        assert!(read(&mut model, KEY, 1024.0).is_err());
     }
 
     #[test]

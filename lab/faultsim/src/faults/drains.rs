@@ -49,6 +49,9 @@ impl ScenarioRunner {
         let drain = Drain { returns: Some(returns), moves, machine };
         for shard in self.world.shards_of(host) {
             self.draining.insert(shard, drain);
+            if let Some(actor) = self.world.actor(shard) {
+                self.world.observer.server_drains(actor);
+            }
             self.world.act(shard, |role, now| {
                 if let AnyRole::Server(server) = role {
                     server.handle_command(now, ServerCommand::Drain);
