@@ -34,6 +34,13 @@ pub(super) fn seen_from(mut address: SocketAddr, remote: SocketAddr) -> SocketAd
 }
 
 impl Controller {
+    /// Notes whether another process comes in its place.
+    pub(super) fn set_return(&self, member: &mut Member, join: &Join) {
+        member.returns = join.kind == Kind::Worker && join.is_restartable;
+        let keeps = join.kind == Kind::Server && self.cluster.durability.needs_disk();
+        member.is_restartable = keeps && join.is_restartable;
+    }
+
     pub(super) fn handle_join(&mut self, now: Instant, link: Link, join: &Join) {
         let Some(caller) = self.callers.get(&link).copied() else { return };
         let Join { kind, version, .. } = *join;
@@ -98,8 +105,7 @@ impl Controller {
             return self.hang_up(link);
         };
         let mut member = Member::new(link, address, share, now);
-        member.is_restartable = join.is_restartable && self.cluster.durability.needs_disk();
-        member.returns = kind == Kind::Worker && join.is_restartable;
+        self.set_return(&mut member, join);
         member.is_slow = join.is_slow;
         member.shards = join.shards;
         member.http = join.http.map(|http| seen_from(http, caller.remote));

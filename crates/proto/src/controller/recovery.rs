@@ -212,8 +212,7 @@ impl Controller {
         member.started = true;
         member.leases.is_unknown = true;
         member.viewed = view;
-        member.is_restartable = join.is_restartable && self.cluster.durability.needs_disk();
-        member.returns = join.kind == Kind::Worker && join.is_restartable;
+        self.set_return(&mut member, &join);
         member.is_slow = join.is_slow;
         member.http = join.http.map(|http| seen_from(http, remote));
         member.pass = pass;

@@ -103,7 +103,9 @@ fn a_job_waits_for_a_worker_in_the_place_of_its_last() {
 #[test]
 fn a_job_waits_for_a_worker_that_is_started_again() {
     let mut harness = ControllerHarness::new(1, 0, 1);
-    harness.join(Server(0));
+    // Its server keeps what it has; of a worker nothing is kept.
+    harness.controller.cluster.durability.log = true;
+    harness.join_with(Server(0), |join| join.is_restartable = true);
     harness.join_with(Worker(0), |join| join.is_restartable = true);
     harness.settle();
     harness.pass(ms(29_000), &[Worker(0)]);
