@@ -86,10 +86,11 @@ def bystander(nodes: Nodes) -> Node | None:
     return None
 
 
-def workers_alone(nodes: Nodes) -> Node | None:
-    """A node with a worker of Ray Train, but without the driver and members of the cluster."""
+def node_of_workers(nodes: Nodes) -> Node | None:
+    """A node with a worker of Ray Train, but without the driver and the controller of Ray Train."""
     for node in nodes.all[1:]:
-        if not node.pids("libra") and any("TrainWorker" in node.title(pid) for pid in node.pids()):
+        titles = [node.title(pid) for pid in node.pids()]
+        if any("TrainWorker" in title for title in titles) and not any("TrainController" in title for title in titles):
             return node
     return None
 
@@ -147,15 +148,16 @@ def test_dlrm_loses_a_node_of_its_workers_and_begins_again(nodes: Nodes, tmp_pat
     """Ray Train starts other workers, which join the same cluster and train its rows on."""
     pytest.importorskip("torch")
     pytest.importorskip("ray.train.torch", exc_type=ImportError)
-    program = [sys.executable, str(EXAMPLES / "dlrm_ray.py"), f"--storage={tmp_path}", "--servers=1", "--max-failures=1"]
+    program = [sys.executable, str(EXAMPLES / "dlrm_ray.py"), f"--storage={tmp_path}", "--servers=1", "--spread"]
     log, lost = tmp_path / "log", None
     with log.open("wb") as file:
-        driver = subprocess.Popen([*program, "--rows=100000", "--mode=sync", "--json"], stdout=file, stderr=file)
+        program += ["--max-failures=1", "--rows=100000", "--mode=sync", "--json"]
+        driver = subprocess.Popen(program, stdout=file, stderr=file, env={**os.environ, "GLOO_SOCKET_IFNAME": "eth0"})
     try:
         until(lambda: "libra top --http " in log.read_text(), driver, log)
         address = log.read_text().partition("libra top --http ")[2].split()[0]
         until(lambda: counted(address, "worker", "pushes") > 0, driver, log)
-        lost = workers_alone(nodes)
+        lost = node_of_workers(nodes)
         assert lost is not None, [[node.title(pid) for pid in node.pids()] for node in nodes.all]
         # With its workers, which would go on to the end without their raylet.
         lost.kill()
