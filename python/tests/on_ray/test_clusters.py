@@ -121,8 +121,7 @@ def test_dlrm_loses_a_node_and_is_as_good_as_by_hand(nodes: Nodes, tmp_path: Pat
     with log.open("wb") as file:
         driver = subprocess.Popen(program, stdout=file, stderr=file, env={**os.environ, "LIBRA_PLAN": plan})
     try:
-        until(lambda: "libra top --http " in log.read_text(), driver, log)
-        address = log.read_text().partition("libra top --http ")[2].split()[0]
+        address = http_address(driver, log)
         until(lambda: counted(address, "switch", "packets") > 0, driver, log)
         lost = bystander(nodes)
         assert lost is not None, [[node.title(pid) for pid in node.pids()] for node in nodes.all]
@@ -154,8 +153,7 @@ def test_dlrm_loses_a_node_of_its_workers_and_begins_again(nodes: Nodes, tmp_pat
         program += ["--max-failures=1", "--rows=100000", "--mode=sync", "--json"]
         driver = subprocess.Popen(program, stdout=file, stderr=file, env={**os.environ, "GLOO_SOCKET_IFNAME": "eth0"})
     try:
-        until(lambda: "libra top --http " in log.read_text(), driver, log)
-        address = log.read_text().partition("libra top --http ")[2].split()[0]
+        address = http_address(driver, log)
         until(lambda: counted(address, "worker", "pushes") > 0, driver, log)
         lost = node_of_workers(nodes)
         assert lost is not None, [[node.title(pid) for pid in node.pids()] for node in nodes.all]
@@ -178,6 +176,12 @@ def until(holds: Callable[[], bool], driver: subprocess.Popen[bytes], log: Path)
     while not holds():
         assert driver.poll() is None and time.monotonic() < deadline, log.read_text()[-3000:]
         time.sleep(0.2)
+
+
+def http_address(driver: subprocess.Popen[bytes], log: Path) -> str:
+    """Returns where the controller of `dlrm_ray.py` answers, once it has printed that."""
+    until(lambda: "libra top --http " in log.read_text(), driver, log)
+    return log.read_text().partition("libra top --http ")[2].split()[0]
 
 
 @pytest.mark.long

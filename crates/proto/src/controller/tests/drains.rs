@@ -81,6 +81,16 @@ fn a_switch_that_is_to_go_gets_no_region() {
     assert_eq!(harness.lost(), []);
 }
 
+/// The job as it is when worker 1 comes in the place of the last one, and it has gone on for a minute.
+fn with_another_worker(vacant: &ControllerHarness) -> ControllerHarness {
+    let mut harness = vacant.clone();
+    harness.join(Worker(1));
+    harness.settle();
+    harness.pass(ms(60_000), &[]);
+    assert_eq!(harness.failure(), None);
+    harness
+}
+
 // rule M11
 #[test]
 fn a_job_waits_for_a_worker_in_the_place_of_its_last() {
@@ -90,11 +100,7 @@ fn a_job_waits_for_a_worker_in_the_place_of_its_last() {
     harness.settle();
     harness.pass(ms(29_000), &[]);
     assert_eq!(harness.failure(), None);
-    let mut with_another = harness.clone();
-    with_another.join(Worker(1));
-    with_another.settle();
-    with_another.pass(ms(60_000), &[]);
-    assert_eq!(with_another.failure(), None);
+    with_another_worker(&harness);
     harness.pass(ms(1000), &[]);
     assert!(harness.failure().is_some());
 }
@@ -112,12 +118,8 @@ fn a_job_waits_for_a_worker_that_is_started_again() {
     assert_eq!(harness.lost(), [Worker(0)]);
     harness.pass(ms(1000), &[]);
     assert_eq!(harness.failure(), None);
-    let mut with_another = harness.clone();
     // It is not started again, and the job fails when it is lost.
-    with_another.join(Worker(1));
-    with_another.settle();
-    with_another.pass(ms(60_000), &[]);
-    assert_eq!(with_another.failure(), None);
+    let mut with_another = with_another_worker(&harness);
     with_another.pass(ms(29_000), &[Worker(1)]);
     assert!(with_another.failure().is_some_and(|reason| reason.ends_with("there is no other worker")));
     harness.pass(ms(30_000), &[]);
