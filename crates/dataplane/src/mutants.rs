@@ -105,6 +105,8 @@ pub enum Mutant {
     StaleAnsweredBeforeTag,
     /// In the roles: a server that was asked to end does so before its disk has what it has answered.
     DrainedBeforeSaved,
+    /// In the roles: a server removes a checkpoint that all shards have when it has a newer one itself.
+    CheckpointRemovedAlone,
     /// In the roles: members call a server where it was before.
     OldAddressCalled,
     /// In the roles: the share of a worker that is away for a moment is given to another.
@@ -126,7 +128,7 @@ impl Mutant {
     pub const OF_DATA_PLANE: &[Self] = Self::ALL.split_at(Self::CommitAppliedTwice as usize).0;
 
     /// Every bug, in the order of their bits.
-    pub const ALL: [Self; 51] = [
+    pub const ALL: [Self; 52] = [
         Self::NoDedup,
         Self::GenerationNotChecked,
         Self::FlipInTheMiddle,
@@ -171,6 +173,7 @@ impl Mutant {
         Self::PassIgnored,
         Self::StaleAnsweredBeforeTag,
         Self::DrainedBeforeSaved,
+        Self::CheckpointRemovedAlone,
         Self::OldAddressCalled,
         Self::ShareGivenTwice,
         Self::PathTakenForWide,
@@ -228,6 +231,7 @@ impl Mutant {
             Self::PassIgnored => "pass-ignored",
             Self::StaleAnsweredBeforeTag => "stale-answered-before-tag",
             Self::DrainedBeforeSaved => "drained-before-saved",
+            Self::CheckpointRemovedAlone => "checkpoint-removed-alone",
             Self::OldAddressCalled => "old-address-called",
             Self::ShareGivenTwice => "share-given-twice",
             Self::PathTakenForWide => "path-taken-for-wide",

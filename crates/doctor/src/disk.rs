@@ -148,8 +148,8 @@ fn room(directory: &Path, room: &Result<u64, Unseen>, needs: &Needs) -> Finding 
         Err(unseen) => return Finding::unseen(CHECK, unseen),
     };
     let rows = needs.tables.map_or(0, |tables| tables.server_bytes());
-    // One more is written before the oldest goes.
-    let checkpoints = u64::from(needs.checkpoints_kept) + 1;
+    // The newest that all servers have is kept, too, and one more is written before the oldest goes.
+    let checkpoints = u64::from(needs.checkpoints_kept).max(2) + 1;
     let wanted = rows.saturating_mul(checkpoints).max(ROOM_MIN);
     let found = format!(
         "{} in {}; {checkpoints} checkpoints and a log need {}",

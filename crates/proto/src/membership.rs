@@ -50,6 +50,9 @@ pub(crate) enum MembershipEvent {
         clock: u64,
     },
     WorkDone(WorkDone),
+    CheckpointComplete {
+        number: u64,
+    },
     Checkpoint {
         number: u64,
     },
@@ -322,6 +325,7 @@ impl Membership {
                 Some(MembershipEvent::Leased { phase, chunks, clock })
             }
             Message::WorkDone(done) => Some(MembershipEvent::WorkDone(*done)),
+            Message::CheckpointComplete { number } => Some(MembershipEvent::CheckpointComplete { number }),
             Message::Checkpoint { number } => Some(MembershipEvent::Checkpoint { number }),
             Message::Restoring(Restoring { server, .. }) => Some(MembershipEvent::Restoring { server }),
             Message::Finish => {

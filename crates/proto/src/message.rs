@@ -23,7 +23,7 @@ use crate::values::Values;
 use crate::work::{LeaseRequest, WorkDone};
 
 /// The version of the messages. Members of a cluster must have the same: the format is not self-describing.
-pub const VERSION: u16 = 20;
+pub const VERSION: u16 = 21;
 
 /// No message takes more bytes: a longer one is not read.
 pub const MESSAGE_BYTES_MAX: usize = 256 << 20;
@@ -184,6 +184,11 @@ pub enum Message {
     Finish,
     /// From the controller to a server: checkpoints from now on have this (rule K7).
     WorkDone(Box<WorkDone>),
+    /// From the controller to a server: all shards have this checkpoint (rule L11).
+    CheckpointComplete {
+        /// Its number.
+        number: u64,
+    },
     /// From the controller to a server: write a checkpoint.
     Checkpoint {
         /// Its number, the same at all servers.
@@ -198,7 +203,9 @@ pub enum Message {
     Checkpointed {
         /// Its number.
         number: u64,
-        /// Reason of the failure, if it failed.
+        /// True if it is on the server's disk.
+        is_on_disk: bool,
+        /// Reason of the failure, if it is not there or was not uploaded.
         failure: Option<String>,
     },
     /// From a server to the controller: gradients that are not finite were refused (rule C11). Sent at the first one of a worker and table,

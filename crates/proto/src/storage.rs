@@ -104,6 +104,9 @@ pub struct CheckpointHead {
     pub position: Option<Position>,
     /// Number of checkpoints to keep when this one is there.
     pub keep: usize,
+    /// Others that are kept: the newest that all shards have, and the one that was requested last, which they may have. None: nothing is
+    /// removed (rule L11).
+    pub besides: Option<[u64; 2]>,
 }
 
 /// An event of a server's disk.

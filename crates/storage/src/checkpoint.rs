@@ -253,20 +253,22 @@ impl<D: Disk + Clone> Checkpoints<D> {
     /// # Errors
     /// The disk refused. Another call goes on.
     pub fn prune(&self, keep: usize) -> Result<Pruned, DiskError> {
-        self.remove_all_but(keep, |number| self.verify(number).map(drop))
+        self.remove_all_but(keep, &[], |number| self.verify(number).map(drop))
     }
 
-    /// As [`prune`](Self::prune), but trusts the manifests and does not read the files: for the owner, who has written them a moment ago.
+    /// As [`prune`](Self::prune), but keeps others besides, and trusts the manifests without reading the files: for the owner, who has
+    /// written them a moment ago.
     ///
     /// # Errors
     /// The disk refused. Another call goes on.
-    pub fn retain(&self, keep: usize) -> Result<Pruned, DiskError> {
-        self.remove_all_but(keep, |_| Ok(()))
+    pub fn retain(&self, keep: usize, besides: &[u64]) -> Result<Pruned, DiskError> {
+        self.remove_all_but(keep, besides, |_| Ok(()))
     }
 
     fn remove_all_but(
         &self,
         keep: usize,
+        besides: &[u64],
         check: impl Fn(u64) -> Result<(), CheckpointError>,
     ) -> Result<Pruned, DiskError> {
         let (mut kept, mut needed) = (Vec::new(), BTreeSet::new());
@@ -274,7 +276,7 @@ impl<D: Disk + Clone> Checkpoints<D> {
             Pruned { kept: Vec::new(), removed: Vec::new(), damaged: Vec::new(), log_from: None };
         let mut superfluous = Vec::new();
         for (number, directory) in self.finished()? {
-            if kept.len() >= keep.max(1) {
+            if kept.len() >= keep.max(1) && !besides.contains(&number) {
                 superfluous.push((number, directory));
                 continue;
             }

@@ -21,6 +21,7 @@ pub struct ShardCheckpoints<D: Disk + Clone> {
 struct Open<D: Disk + Clone> {
     number: u64,
     keep: usize,
+    besides: Option<[u64; 2]>,
     is_increment: bool,
     writer: Writer<D>,
 }
@@ -57,12 +58,15 @@ impl<D: Disk + Clone> ShardCheckpoints<D> {
                 })
             }
             StorageRequest::Finish { state } => {
-                let Open { number, keep, writer, .. } = self.open.take()?;
+                let Open { number, keep, besides, writer, .. } = self.open.take()?;
                 Some(match writer.finish(&state) {
                     Ok(manifest) => {
-                        debug!(number, covers = manifest.description.covers.0, "a checkpoint is complete");
+                        debug!(number, covers = manifest.description.covers.0, "a checkpoint is written");
+                        // Without one that all shards have for certain, each may be the one that the job goes on from.
+                        let keep = if besides.is_some() { keep } else { usize::MAX };
                         // Those that cannot be removed now can be next time.
-                        let from = self.checkpoints.retain(keep).ok().and_then(|pruned| pruned.log_from);
+                        let pruned = self.checkpoints.retain(keep, besides.as_slice().as_flattened()).ok();
+                        let from = pruned.and_then(|pruned| pruned.log_from);
                         let log_from = from.map_or(0, |from| from.0).min(manifest.description.covers.0 + 1);
                         StorageEvent::Checkpointed { number, log_from }
                     }
@@ -78,10 +82,10 @@ impl<D: Disk + Clone> ShardCheckpoints<D> {
     }
 
     fn begin(&mut self, head: CheckpointHead) -> Result<(), WriteError> {
-        let CheckpointHead { number, base, keep, .. } = head;
+        let CheckpointHead { number, base, keep, besides, .. } = head;
         let writer = self.checkpoints.begin(description(head), base, PartSettings::default())?;
         debug!(number, base, keep, "a checkpoint is begun");
-        self.open = Some(Open { number, keep, is_increment: base.is_some(), writer });
+        self.open = Some(Open { number, keep, besides, is_increment: base.is_some(), writer });
         Ok(())
     }
 }

@@ -3,9 +3,11 @@
 //! A write stays when its process is killed. When its machine fails, what was not synced may be lost, in whole or in part.
 
 use core::time::Duration;
+use std::collections::BTreeSet;
 
 use libra_dataplane::mutants::{Mutant, is_enabled};
 use libra_proto::{Instant, Restoring, Role, Server, ServerCommand, StorageEvent, StorageRequest};
+use libra_storage::checkpoint::Checkpoints;
 use libra_storage::disk::{Disk, DiskError, Entry, SimulatedDisk};
 use libra_storage::{Recovered, ShardCheckpoints, ShardLog, create, restore, restoring};
 
@@ -163,6 +165,18 @@ impl<O: Observer> World<O> {
             .unwrap_or_else(|error| panic!("the disk of host {host}: {error}"))
     }
 
+    /// The numbers of the checkpoints that all shards have, with those that they build on.
+    pub(crate) fn complete_checkpoints(&mut self) -> BTreeSet<u64> {
+        let hosts: Vec<Host> = self.shards.values().copied().collect();
+        let of_shard = |host| {
+            let checkpoints = Checkpoints::new(self.disk(host));
+            let numbers = checkpoints.list().into_iter().flatten().map(|listed| listed.number);
+            numbers.filter(|number| checkpoints.manifests(*number).is_ok()).collect()
+        };
+        let of_shards = hosts.into_iter().map(of_shard);
+        of_shards.reduce(|some: BTreeSet<u64>, others| &some & &others).unwrap_or_default()
+    }
+
     /// Starts a server that has a disk: it goes on with the shard that is there, or it is a new one, of a process with so many.
     pub fn start_server_with_disk(&mut self, host: Host, shards: u16) {
         let (own, disk) = (self.address(host), ServerDisk(self.disk(host)));
@@ -208,6 +222,7 @@ impl<O: Observer> World<O> {
         match storage.carry_out(request) {
             Ok(None) => {}
             Ok(Some(event)) => {
+                self.checkpointed |= matches!(event, StorageEvent::Checkpointed { .. });
                 let at = now.max(storage.busy_until) + self.random.up_to(SYNC_MAX) + delay;
                 storage.busy_until = at;
                 self.schedule(at, Happening::Stored { actor, event: Box::new(event) });

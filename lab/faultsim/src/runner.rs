@@ -229,6 +229,17 @@ impl ScenarioRunner {
         while let Some((host, event)) = self.world.next_event() {
             self.handle(host, event);
         }
+        // Before that, shards write their first ones.
+        if core::mem::take(&mut self.world.checkpointed) && self.begun_at.is_some() {
+            self.check_checkpoints();
+        }
+    }
+
+    /// Whenever all servers die, the job can go on from a checkpoint that is on all their disks (rule L11).
+    fn check_checkpoints(&mut self) {
+        if self.world.complete_checkpoints().is_empty() {
+            self.violate("checkpoints", "no checkpoint is on the disks of all shards".to_owned());
+        }
     }
 
     fn carry_out(&mut self, action: Scheduled) {

@@ -136,6 +136,8 @@ pub struct World<O> {
     pub(crate) redirected: BTreeMap<Host, Host>,
     /// The hosts of the shards that have been started, by their numbers.
     pub(crate) shards: BTreeMap<u16, Host>,
+    /// True if a checkpoint was written, until the runner has looked.
+    pub(crate) checkpointed: bool,
     /// Flips bits of datagrams without a wrong checksum.
     pub(crate) flips: Option<Flips>,
     /// True once a message was [forged](Self::forge).
@@ -165,6 +167,7 @@ impl<O: Observer> World<O> {
             outgoing: Outgoing::default(),
             redirected: BTreeMap::new(),
             shards: BTreeMap::new(),
+            checkpointed: false,
             flips: None,
             forges: false,
             random,

@@ -237,8 +237,7 @@ fn damage_in_a_directory_is_named_and_the_one_before_is_taken() {
     assert_eq!(current["version"], before, "{current}");
     let other = place.path("other");
     runs(&place.job(&["--epochs", "1", "--restore-from", &state, "--state-dir", &other]));
-    // With two, a quick shard may remove the one that others still read: it counts the damaged one, which it does not know to be so.
-    runs(&place.job(&["--epochs", "1", "--resume", &state, "--keep-checkpoints", "3"]));
+    runs(&place.job(&["--epochs", "1", "--resume", &state]));
     // It goes on in the same directory, above the damaged one.
     assert!(complete(&state, place.directory.path())[0] > newest);
 }

@@ -19,6 +19,8 @@ pub(super) struct Checkpoints {
     pub(super) next_at: Option<Instant>,
     /// The newest that was asked for.
     newest: u64,
+    /// The newest that all shards have, as far as this controller knows (rule L11).
+    complete: Option<u64>,
     /// One is due that no chunk may be open in: no lease is given until servers have begun it (rule K7).
     closes_leases: bool,
     under_way: Option<UnderWay>,
@@ -33,6 +35,8 @@ struct UnderWay {
     unbegun: BTreeSet<Peer>,
     /// Servers that have not answered.
     awaited: BTreeSet<Peer>,
+    /// True unless a server has answered that it does not have it.
+    is_on_disks: bool,
     /// Reason of the failure, from the first server that reported one.
     failure: Option<String>,
 }
@@ -70,21 +74,31 @@ impl Controller {
         let first = self.cluster.durability.first_checkpoint();
         let number = newest.max().unwrap_or(0).max(self.checkpoints.newest).max(first) + 1;
         let awaited: BTreeSet<Peer> = self.of_kind(Kind::Server).map(|(peer, _)| peer).collect();
-        self.send_work_done();
+        self.prepare_checkpoint();
         for peer in &awaited {
             self.send(*peer, Message::Checkpoint { number });
         }
         self.checkpoints.newest = number;
         let unbegun = awaited.clone();
-        self.checkpoints.under_way = Some(UnderWay { number, began: now, unbegun, awaited, failure: None });
+        self.checkpoints.under_way =
+            Some(UnderWay { number, began: now, unbegun, awaited, is_on_disks: true, failure: None });
     }
 
-    /// Sends the servers what is done of the work: checkpoints from now on have it (rule K7).
-    pub(super) fn send_work_done(&mut self) {
-        let Some(done) = self.work_done() else { return };
-        let message = Message::WorkDone(Box::new(done));
+    /// All servers serve: each has written its first checkpoint (rule L7).
+    pub(super) fn first_checkpoint_is_complete(&mut self) {
+        let durability = &self.cluster.durability;
+        self.checkpoints.complete = durability.needs_disk().then(|| durability.first_checkpoint());
+    }
+
+    /// Sends the servers what is done of the work, which checkpoints from now on have (rule K7), and the checkpoint that they keep
+    /// besides (rule L11).
+    pub(super) fn prepare_checkpoint(&mut self) {
+        let done = self.work_done().map(|done| Message::WorkDone(Box::new(done)));
+        let complete = self.checkpoints.complete.map(|number| Message::CheckpointComplete { number });
         let servers: Vec<Peer> = self.of_kind(Kind::Server).map(|(peer, _)| peer).collect();
-        servers.into_iter().for_each(|peer| self.send(peer, message.clone()));
+        for message in done.into_iter().chain(complete) {
+            servers.iter().for_each(|peer| self.send(*peer, message.clone()));
+        }
     }
 
     /// Returns true if no lease may be given, as a checkpoint is due without open chunks. It begins when the last one is done.
@@ -113,6 +127,7 @@ impl Controller {
         now: Instant,
         peer: Peer,
         number: u64,
+        is_on_disk: bool,
         failure: Option<String>,
     ) {
         // One that failed may not have begun.
@@ -121,14 +136,18 @@ impl Controller {
             return;
         };
         under_way.awaited.remove(&peer);
+        under_way.is_on_disks &= is_on_disk;
         if let Some(reason) = failure {
             under_way.failure.get_or_insert_with(|| format!("{peer}: {reason}"));
         }
-        let Some(UnderWay { number, began, failure, .. }) =
+        let Some(UnderWay { number, began, is_on_disks, failure, .. }) =
             self.checkpoints.under_way.take_if(|open| open.awaited.is_empty())
         else {
             return;
         };
+        if is_on_disks {
+            self.checkpoints.complete = Some(number);
+        }
         self.events.push_back(match failure {
             None => ControllerEvent::Checkpointed { number, took: now.since(began) },
             Some(reason) => ControllerEvent::CheckpointFailed { number, reason },
@@ -140,7 +159,8 @@ impl Controller {
         if let Some(open) = &self.checkpoints.under_way
             && open.awaited.contains(&peer)
         {
-            self.handle_checkpointed(now, peer, open.number, Some("it stopped meanwhile".to_owned()));
+            let reason = "it stopped meanwhile".to_owned();
+            self.handle_checkpointed(now, peer, open.number, false, Some(reason));
         }
     }
 

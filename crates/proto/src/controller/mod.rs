@@ -481,8 +481,8 @@ impl Controller {
                 self.let_go(now);
             }
             Message::CheckpointBegun { number } => self.handle_checkpoint_begun(peer, number),
-            Message::Checkpointed { number, failure } => {
-                self.handle_checkpointed(now, peer, number, failure.map(brief));
+            Message::Checkpointed { number, is_on_disk, failure } => {
+                self.handle_checkpointed(now, peer, number, is_on_disk, failure.map(brief));
             }
             Message::GradientsRefused { worker, table, key, count } => {
                 self.handle_refused(peer, worker, table, key, count);

@@ -92,7 +92,7 @@ impl Controller {
             for (peer, member) in &mut self.members {
                 member.settled = matches!(peer, Peer::Worker(_)) || member.link.is_none();
             }
-            self.send_work_done();
+            self.prepare_checkpoint();
             self.send_to_all(&Message::Finish);
         }
         if self.phase == Phase::Finishing && self.members.values().all(|member| member.settled) {

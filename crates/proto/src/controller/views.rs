@@ -160,6 +160,7 @@ impl Controller {
             } else {
                 self.events.push_back(ControllerEvent::Started);
                 self.report_added();
+                self.first_checkpoint_is_complete();
                 self.schedule_checkpoint(now);
             }
             self.release_if_complete();

@@ -236,6 +236,10 @@ impl Server {
                 Some(shard) => shard.work_done = done,
                 None => self.dropped += 1,
             },
+            MembershipEvent::CheckpointComplete { number } => match &mut self.shard {
+                Some(shard) => shard.complete_checkpoint = Some(number),
+                None => self.dropped += 1,
+            },
             MembershipEvent::Checkpoint { number } => self.begin_checkpoint(now, number),
             MembershipEvent::DrainAsked => {
                 self.events.push_back(ServerEvent::Member(MemberEvent::DrainAsked));

@@ -120,6 +120,7 @@ impl Server {
         let number = shard.cluster.durability.first_checkpoint();
         let begun = shard.begin_checkpoint(now, number, Occasion::Request);
         debug_assert!(begun, "nothing else is being written");
+        shard.requested_checkpoint = number;
     }
 
     fn serve(&mut self) {
@@ -155,8 +156,9 @@ impl Server {
                 .then(|| "another one is being written".to_owned())
         };
         if failure.is_some() {
-            return self.membership.send(Message::Checkpointed { number, failure });
+            return self.membership.send(Message::Checkpointed { number, is_on_disk: false, failure });
         }
+        shard.requested_checkpoint = number;
         self.asked_checkpoint = Some(number);
         self.membership.send(Message::CheckpointBegun { number });
     }
@@ -267,7 +269,8 @@ impl Server {
                 let is_asked = core::mem::take(&mut self.asked_checkpoint) == Some(number);
                 // The controller is told when all has been done that it asked for (rule L10).
                 if !(is_asked && failure.is_none() && self.upload(now, number)) {
-                    self.membership.send(Message::Checkpointed { number, failure });
+                    let is_on_disk = failure.is_none();
+                    self.membership.send(Message::Checkpointed { number, is_on_disk, failure });
                 }
             }
         }
@@ -296,7 +299,7 @@ impl Server {
             }
             phase => {
                 self.phase = phase;
-                self.membership.send(Message::Checkpointed { number, failure });
+                self.membership.send(Message::Checkpointed { number, is_on_disk: true, failure });
             }
         }
     }

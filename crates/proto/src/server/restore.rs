@@ -98,6 +98,8 @@ impl Restored {
         }
         (shard.pushed, shard.statistics, shard.checkpoints) = (pushed, statistics, checkpoints);
         shard.work_done = work_done;
+        // What became of checkpoints meanwhile, only the controller knows.
+        shard.complete_checkpoint = None;
         shard.statistics.checkpoint = checkpoints.newest;
         Ok(Self { shard, newest: covers, durable: u64::MAX, log_bytes: 0, has_rows: false })
     }

@@ -48,6 +48,10 @@ pub(super) struct Shard {
     /// True if it goes on from a disk, and others may have more of its state than it has.
     pub(super) has_returned: bool,
     pub(super) checkpoints: Checkpoints,
+    /// The newest checkpoint that all shards have, as far as it is known here (rule L11).
+    pub(super) complete_checkpoint: Option<u64>,
+    /// The checkpoint that all servers were asked for last: it may be complete.
+    pub(super) requested_checkpoint: u64,
     /// The part of the work that is done, as the controller has sent it.
     pub(super) work_done: WorkDone,
     /// The highest number of a checkpoint that may be on the disk, sound or not: one that failed may be there all the same.
@@ -138,6 +142,7 @@ impl Shard {
         }
         cluster.check()?;
         let work_done = cluster.work.as_ref().map(|work| work.done.clone()).unwrap_or_default();
+        let complete_checkpoint = cluster.durability.resumed().map(|load| load.number);
         let of = libra_plan::Shard::new(number, shards);
         let store = Store::of_shard(cluster.tables.clone(), cluster.seed, of);
         let mut store = store.map_err(|error| error.to_string())?;
@@ -167,6 +172,8 @@ impl Shard {
             journal,
             has_returned: false,
             checkpoints: Checkpoints::default(),
+            complete_checkpoint,
+            requested_checkpoint: 0,
             work_done,
             highest_checkpoint: 0,
             snapshot: None,

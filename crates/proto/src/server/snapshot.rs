@@ -3,6 +3,7 @@
 use core::time::Duration;
 use std::collections::BTreeMap;
 
+use libra_dataplane::mutants::{Mutant, is_enabled};
 use libra_store::{Extent, RowBlock, Store};
 use serde::{Deserialize, Serialize};
 
@@ -125,6 +126,12 @@ impl Shard {
             increments: if full { 0 } else { self.checkpoints.increments + 1 },
             is_last: occasion == Occasion::End,
         };
+        let is_complete_alone = self.cluster.shards() == 1 || is_enabled(Mutant::CheckpointRemovedAlone);
+        let besides = if is_complete_alone {
+            Some([number; 2])
+        } else {
+            self.complete_checkpoint.map(|complete| [complete, self.requested_checkpoint])
+        };
         self.store.begin_snapshot(if full { Extent::Full } else { Extent::Changed });
         let tables = self.store.tables().iter().cloned();
         let head = CheckpointHead {
@@ -138,6 +145,7 @@ impl Shard {
             tables: tables.zip(steps(&self.store)).collect(),
             position: self.position(),
             keep: usize::from(durability.keep),
+            besides,
         };
         let state = State {
             number: self.number,

@@ -126,6 +126,7 @@ impl<P: Plane> Switch<P> {
             | MembershipEvent::Clocks { .. }
             | MembershipEvent::Leased { .. }
             | MembershipEvent::WorkDone(_)
+            | MembershipEvent::CheckpointComplete { .. }
             | MembershipEvent::Checkpoint { .. }
             | MembershipEvent::Restoring { .. } => {}
             MembershipEvent::Finish => {

@@ -102,6 +102,7 @@ impl Worker {
             MembershipEvent::Started(_)
             | MembershipEvent::Retire
             | MembershipEvent::WorkDone(_)
+            | MembershipEvent::CheckpointComplete { .. }
             | MembershipEvent::Checkpoint { .. } => {}
             // The number of servers never changes.
             MembershipEvent::Changed(view) if view.servers.len() != self.servers.len() => {}

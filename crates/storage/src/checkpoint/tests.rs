@@ -168,6 +168,19 @@ fn pruning_keeps_bases_and_the_last_sound_one() {
 }
 
 #[test]
+fn the_owner_keeps_others_besides_the_newest() {
+    let checkpoints = some();
+    let pruned = checkpoints.retain(1, &[2, 9]).unwrap();
+    assert_eq!((&pruned.kept[..], &pruned.removed[..]), (&[4, 2, 1][..], &[3][..]));
+    assert_eq!(
+        pruned.log_from,
+        checkpoints.retain(2, &[]).unwrap().log_from,
+        "the log after it is needed, too"
+    );
+    assert_eq!(checkpoints.retain(1, &[9]).unwrap().removed, [2, 1], "one that is not there");
+}
+
+#[test]
 fn an_increment_whose_base_was_pruned_meanwhile_is_not_finished() {
     let checkpoints = some();
     let writer = checkpoints.begin(description(5), Some(3), SMALL).unwrap();

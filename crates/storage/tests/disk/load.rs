@@ -49,30 +49,18 @@ fn store(shard: u16, shards: u16) -> Store {
 /// Writes checkpoint `number` of a shard, full or as an increment.
 fn checkpoint(data: &Path, store: &mut Store, (shard, shards): (u16, u16), number: u64, base: Option<u64>) {
     let disk = RealDisk::open(shard_directory(data, shard)).unwrap();
-    write(ShardCheckpoints::new(disk), store, (shard, shards), number, base);
+    let head = head(store, (shard, shards), number, base);
+    write(ShardCheckpoints::new(disk), store, head);
 }
 
-fn write(
-    mut keeper: ShardCheckpoints<RealDisk>,
-    store: &mut Store,
-    (shard, shards): (u16, u16),
-    number: u64,
-    base: Option<u64>,
-) {
+fn head(store: &Store, (shard, shards): (u16, u16), number: u64, base: Option<u64>) -> CheckpointHead {
     let tables = store.tables().to_vec().into_iter().zip([7, 9]).collect();
-    let position = None;
-    let head = CheckpointHead {
-        number,
-        base,
-        covers: 0,
-        job: 1,
-        seed: SEED,
-        shard,
-        shards,
-        tables,
-        position,
-        keep: 3,
-    };
+    let (covers, job, seed, position, keep, besides) = (0, 1, SEED, None, 3, Some([number; 2]));
+    CheckpointHead { number, base, covers, job, seed, shard, shards, tables, position, keep, besides }
+}
+
+fn write(mut keeper: ShardCheckpoints<RealDisk>, store: &mut Store, head: CheckpointHead) {
+    let base = head.base;
     assert_eq!(keeper.handle(StorageRequest::Begin(Box::new(head))), None);
     store.begin_snapshot(if base.is_some() { Extent::Changed } else { Extent::Full });
     while let Some(rows) = store.read_snapshot(100) {
@@ -112,6 +100,23 @@ fn load_shard(data: &Path, number: u64, (shard, shards): (u16, u16)) -> Store {
     let loaded = steps.unwrap().unwrap();
     assert_eq!((loaded.steps, loaded.states[0].as_slice()), (vec![7, 9], &[1, 2, 3][..]));
     own
+}
+
+// rule L11
+#[test]
+fn nothing_is_removed_before_a_checkpoint_is_complete() {
+    let data = tempfile::tempdir().unwrap();
+    let mut store = store(0, 2);
+    let mut numbers_after = |number, besides| {
+        let disk = RealDisk::open(shard_directory(data.path(), 0)).unwrap();
+        let head = CheckpointHead { keep: 1, besides, ..head(&store, (0, 2), number, None) };
+        write(ShardCheckpoints::new(disk.clone()), &mut store, head);
+        Checkpoints::new(disk).list().unwrap().iter().map(|listed| listed.number).collect::<Vec<_>>()
+    };
+    assert_eq!([numbers_after(1, None), numbers_after(2, None)], [vec![1], vec![2, 1]]);
+    assert_eq!(numbers_after(3, Some([1, 3])), [3, 1]);
+    assert_eq!(numbers_after(4, Some([1, 3])), [4, 3, 1]);
+    assert_eq!(numbers_after(5, Some([4, 5])), [5, 4]);
 }
 
 #[test]

@@ -31,8 +31,8 @@ fn checkpoint_sent(harness: &mut ControllerHarness, server: u16) -> Option<u64> 
 }
 
 fn answer(harness: &mut ControllerHarness, server: u16, number: u64, failure: Option<&str>) {
-    let failure = failure.map(str::to_owned);
-    harness.from(Server(server), Message::Checkpointed { number, failure });
+    let (is_on_disk, failure) = (failure.is_none(), failure.map(str::to_owned));
+    harness.from(Server(server), Message::Checkpointed { number, is_on_disk, failure });
 }
 
 // rule L2
@@ -62,6 +62,31 @@ fn a_checkpoint_has_one_number_and_is_there_when_all_have_it() {
         panic!("{events:?}")
     };
     assert_eq!(reason, "server 0: the disk is full");
+}
+
+// rule L11
+#[test]
+fn servers_are_told_which_checkpoint_all_of_them_have() {
+    let mut harness = keeping(None);
+    harness.controller.first_checkpoint_is_complete();
+    let mut begin = |answers: &[(Option<&str>, bool)]| {
+        harness.command(ControllerCommand::Checkpoint);
+        let received = harness.received(Server(0));
+        let [Message::CheckpointComplete { number: complete }, Message::Checkpoint { number }] =
+            &received[..]
+        else {
+            panic!("{received:?}")
+        };
+        for (server, (failure, is_on_disk)) in (0..).zip(answers) {
+            let (is_on_disk, failure) = (*is_on_disk, failure.map(str::to_owned));
+            harness.from(Server(server), Message::Checkpointed { number: *number, is_on_disk, failure });
+        }
+        (*complete, *number)
+    };
+    assert_eq!(begin(&[(None, true), (None, true)]), (1, 2));
+    assert_eq!(begin(&[(None, true), (Some("full"), false)]), (2, 3));
+    assert_eq!(begin(&[(None, true), (Some("not uploaded"), true)]), (2, 4));
+    assert_eq!(begin(&[]), (4, 5));
 }
 
 // rules M7, L5

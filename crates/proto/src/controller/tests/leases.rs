@@ -302,14 +302,15 @@ fn leases_close_before_a_checkpoint_at_chunks() {
         (Some((0, vec![2], 0)), Some((0, vec![3], 0)))
     );
     // Nor is it waited for one that failed.
-    harness.from(Server(0), Message::Checkpointed { number, failure: None });
+    harness.from(Server(0), Message::Checkpointed { number, is_on_disk: true, failure: None });
     harness.command(ControllerCommand::Checkpoint);
     tell(&mut harness, 0, 0, &[2]);
     tell(&mut harness, 1, 0, &[3]);
     harness.pass(ms(1), &[]);
     let (done, number) = checkpoint(&mut harness).expect("a phase ended");
     assert_eq!((done.phase, leased(&mut harness, 0)), (1, Some((1, vec![], 0))));
-    harness.from(Server(0), Message::Checkpointed { number, failure: Some("full".to_owned()) });
+    let failure = Some("full".to_owned());
+    harness.from(Server(0), Message::Checkpointed { number, is_on_disk: false, failure });
     assert_eq!(leased(&mut harness, 0), Some((1, vec![0], 0)));
 }
 

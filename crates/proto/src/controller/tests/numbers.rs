@@ -88,7 +88,7 @@ fn a_checkpoint_of_the_highest_number_is_no_panic() {
         Statistics::Server(ServerStatistics { checkpoint: u64::MAX, ..ServerStatistics::default() });
     harness.from(Server(0), Message::Heartbeat { statistics, probe: 0 });
     harness.command(ControllerCommand::Checkpoint);
-    assert_eq!(harness.received(Server(0)), [Message::Checkpoint { number: 2 }]);
+    assert_eq!(harness.received(Server(0)).last(), Some(&Message::Checkpoint { number: 2 }));
 }
 
 #[test]

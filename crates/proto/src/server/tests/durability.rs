@@ -448,7 +448,11 @@ fn a_checkpoint_is_throttled_while_the_server_serves() {
     harness.store(StorageEvent::RowsWritten);
     disk.serve(&mut harness, 0);
     assert!(disk.open.is_none());
-    assert!(harness.answers(CONTROLLER).contains(&Message::Checkpointed { number: 2, failure: None }));
+    assert!(harness.answers(CONTROLLER).contains(&Message::Checkpointed {
+        number: 2,
+        is_on_disk: true,
+        failure: None
+    }));
 }
 
 // rule C8

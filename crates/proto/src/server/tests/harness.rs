@@ -87,9 +87,11 @@ impl ServerHarness {
     /// The same in another cluster.
     pub(super) fn starting_in(server: Server, cluster: Cluster) -> Self {
         let mut harness = Self::of(server);
+        let mut servers = cluster.view.servers.clone();
+        servers.resize(servers.len().max(1), address(1));
         harness.view = View {
             number: 1,
-            servers: vec![address(1)],
+            servers,
             switches: (0..4).map(|number| (number, address(10 + number))).collect(),
             workers: (0..4).map(|number| (number, address(20 + number))).collect(),
             ownerships: vec![Ownership { owner: Some(0), view_id: 1 }],

@@ -64,6 +64,32 @@ fn checkpoints_have_what_the_controller_told_last() {
     assert_eq!(begun(&harness).position, position(work(done(4, &[]))));
 }
 
+// rule L11
+#[test]
+fn a_checkpoint_keeps_the_one_that_all_shards_have() {
+    let mut cluster = Cluster { durability: LOG, ..testing::cluster(4) };
+    cluster.view.servers = vec![address(1), address(2)];
+    let mut harness = ServerHarness::starting_in(Server::new(address(1)).with_disk(), cluster);
+    let mut disk = Disk::default();
+    let mut kept = |messages: &[Message]| {
+        messages.iter().for_each(|message| harness.send(CONTROLLER, message.clone()));
+        let kept = begun(&harness).besides;
+        disk.serve(&mut harness, 8);
+        kept
+    };
+    let (complete, begin) =
+        (|number| Message::CheckpointComplete { number }, |number| Message::Checkpoint { number });
+    assert_eq!([kept(&[]), kept(&[begin(2)])], [None; 2]);
+    assert_eq!(kept(&[complete(2), begin(3)]), Some([2, 2]));
+    // One that comes back waits until it is told.
+    let mut returned = disk.restart(harness.view());
+    returned.send(CONTROLLER, begin(4));
+    assert_eq!(begun(&returned).besides, None);
+    // The last one may be complete although nothing was said of it.
+    harness.send(CONTROLLER, Message::Finish);
+    assert_eq!(begun(&harness).besides, Some([2, 3]));
+}
+
 // rule K8
 #[test]
 fn a_job_that_resumes_counts_its_checkpoints_on() {
@@ -80,6 +106,6 @@ fn a_job_that_resumes_counts_its_checkpoints_on() {
     disk.serve(&mut harness, 0);
     harness.send(CONTROLLER, Message::Checkpoint { number: 9 });
     let refused =
-        |message: &Message| matches!(message, Message::Checkpointed { number: 9, failure: Some(_) });
+        |message: &Message| matches!(message, Message::Checkpointed { number: 9, failure: Some(_), .. });
     assert!(harness.answers(CONTROLLER).iter().any(refused), "there is one of that number");
 }

@@ -48,7 +48,10 @@ fn the_controller_is_answered_when_the_upload_has_ended() {
         assert!(requests.iter().any(|request| matches!(request, StorageRequest::TrimLog { .. })));
         assert_eq!(harness.answers(CONTROLLER), [Message::CheckpointBegun { number }]);
         harness.store(StorageEvent::Uploaded { number, bytes: 0, failure: failure.clone() });
-        assert_eq!(harness.answers(CONTROLLER), [Message::Checkpointed { number, failure }]);
+        assert_eq!(
+            harness.answers(CONTROLLER),
+            [Message::Checkpointed { number, is_on_disk: true, failure }]
+        );
     }
 }
 
@@ -61,7 +64,10 @@ fn a_checkpoint_that_was_not_written_is_not_uploaded() {
     harness.answers(CONTROLLER);
     harness.store(StorageEvent::CheckpointFailed { number: 9, reason: "full".into() });
     let failure = Some("full".to_owned());
-    assert_eq!(harness.answers(CONTROLLER), [Message::Checkpointed { number: 9, failure }]);
+    assert_eq!(
+        harness.answers(CONTROLLER),
+        [Message::Checkpointed { number: 9, is_on_disk: false, failure }]
+    );
     let uploads = |request: &StorageRequest| matches!(request, StorageRequest::Upload { .. });
     assert!(!harness.requests.iter().any(uploads), "{:?}", harness.requests);
 }
