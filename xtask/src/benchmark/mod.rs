@@ -1,5 +1,5 @@
 //! Whole training jobs, timed: over workers, batch sizes, with and without the switch; over rates of packet loss; with a slow worker,
-//! killed and resumed, with all members restarted, and through WireGuard.
+//! killed and resumed, with all members restarted, through WireGuard, and beside uploads of checkpoints.
 //!
 //! Runs of one setting are spread over the whole time, so that a busy minute of the machine does not hit one setting alone.
 
@@ -8,6 +8,7 @@ mod resume;
 mod rolling;
 mod secrecy;
 mod stragglers;
+mod uploads;
 
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
@@ -39,6 +40,8 @@ enum Figure {
     Rolling,
     /// Samples per second and processor time on two hosts, with and without WireGuard between them
     Secrecy,
+    /// Uploads of checkpoints beside `rclone copy`, training beside them, and the delay of an export that follows
+    Uploads,
 }
 
 /// Parameters of a measurement.
@@ -56,7 +59,7 @@ pub(crate) struct Options {
     /// Epochs of a run
     #[arg(long, default_value_t = 1)]
     epochs: u32,
-    /// Rows to make for the figure of jobs that resume
+    /// Rows to make for the figures of jobs that resume and of uploads
     #[arg(long, default_value_t = 1_000_000)]
     rows: u64,
     /// Runs of each setting
@@ -118,6 +121,7 @@ pub(crate) fn run(options: &Options) -> Result<Outcome> {
         Figure::Resume => resume::measure(options, &folder)?,
         Figure::Rolling => rolling::measure(options, &folder)?,
         Figure::Secrecy => secrecy::measure(options, &folder)?,
+        Figure::Uploads => uploads::measure(options, &folder)?,
     };
     println!("{summary}");
     for (name, text) in [("raw.csv", &raw), ("summary.md", &summary)] {
