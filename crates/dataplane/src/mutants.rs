@@ -121,6 +121,8 @@ pub enum Mutant {
     ChunkDoneBeforeVisible,
     /// In the roles: servers do not have the phases that are added to open work, so that a controller that takes over has none.
     AddedPhasesLost,
+    /// In the roles: a job whose last worker is lost ends although others come in its place.
+    VacancyNotAwaited,
 }
 
 impl Mutant {
@@ -128,7 +130,7 @@ impl Mutant {
     pub const OF_DATA_PLANE: &[Self] = Self::ALL.split_at(Self::CommitAppliedTwice as usize).0;
 
     /// Every bug, in the order of their bits.
-    pub const ALL: [Self; 52] = [
+    pub const ALL: [Self; 53] = [
         Self::NoDedup,
         Self::GenerationNotChecked,
         Self::FlipInTheMiddle,
@@ -181,6 +183,7 @@ impl Mutant {
         Self::RecordOfLeaverLost,
         Self::ChunkDoneBeforeVisible,
         Self::AddedPhasesLost,
+        Self::VacancyNotAwaited,
     ];
 
     /// The name to type on a command line. [`Display`](fmt::Display) writes the same.
@@ -239,6 +242,7 @@ impl Mutant {
             Self::RecordOfLeaverLost => "record-of-leaver-lost",
             Self::ChunkDoneBeforeVisible => "chunk-done-before-visible",
             Self::AddedPhasesLost => "added-phases-lost",
+            Self::VacancyNotAwaited => "vacancy-not-awaited",
         }
     }
 

@@ -20,7 +20,7 @@ pub fn news(event: &ControllerEvent) -> Option<String> {
             "members call that have lost their controller: their job goes on".to_owned()
         }
         ControllerEvent::Recovered => "took over the cluster of a controller that is gone".to_owned(),
-        ControllerEvent::Lost { peer, reason } => format!("{peer} {reason}; the others go on"),
+        ControllerEvent::Lost { peer, reason } => format!("{peer} {reason}; the job goes on"),
         ControllerEvent::Settled { moved: 0, .. } => return None,
         ControllerEvent::Settled { moved, took, .. } => {
             format!("{moved} regions have moved, {:.1} ms after that was noticed", milliseconds(*took))

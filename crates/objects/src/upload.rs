@@ -3,10 +3,10 @@
 use std::fmt;
 
 use bytes::Bytes;
-use futures_util::future::try_join_all;
+use futures_util::{TryFutureExt, TryStreamExt, stream};
 use object_store::multipart::PartId;
 use object_store::path::Path;
-use object_store::{Error, MultipartUpload, ObjectStoreExt, PutPayload};
+use object_store::{Error, MultipartUpload, ObjectStoreExt};
 
 use crate::fault::Fault;
 use crate::objects::Objects;
@@ -69,36 +69,9 @@ impl Objects {
         Ok(Some(Upload { path, state }))
     }
 
-    /// Uploads the next parts, at the same time. All parts but the last have the same size, at least 5 MiB.
-    ///
-    /// # Errors
-    /// The store refused one.
-    pub fn send_parts(&self, upload: &mut Upload, parts: &[Bytes]) -> Result<(), Fault> {
-        let Upload { path, state } = upload;
-        match state {
-            State::Parts { id, sent } => {
-                let store = self.in_parts.as_ref().expect("an upload was begun");
-                let (path, id, first) = (&*path, &*id, sent.len());
-                let put = |(number, bytes): (usize, &Bytes)| {
-                    let bytes = bytes.clone();
-                    self.answered(move || {
-                        store.put_part(path, id, first + number, PutPayload::from(bytes.clone()))
-                    })
-                };
-                let all = try_join_all(parts.iter().enumerate().map(put));
-                let ids = self.runtime.block_on(all);
-                sent.extend(ids.map_err(|(error, retries)| Fault::of(&error, retries, &self.context))?);
-            }
-            State::File(file) => {
-                let all = try_join_all(parts.iter().map(|part| file.put_part(part.clone().into())));
-                self.runtime.block_on(all).map_err(|error| Fault::of(&error, 0, &self.context))?;
-            }
-        }
-        Ok(())
-    }
-
-    /// Uploads all parts of an object of so many bytes. `read` returns the next ones, as many as it is asked for. A part has
-    /// `part_bytes`, or more where there would be too many parts for a store otherwise.
+    /// Uploads all parts of an object of so many bytes, some at the same time. `read` returns the next ones, as many as it is asked for,
+    /// while those before are on their way. A part has `part_bytes`, at least 5 MiB, or more where there would be too many parts for a store
+    /// otherwise.
     ///
     /// # Errors
     /// `read` failed, or the store refused.
@@ -110,17 +83,30 @@ impl Objects {
         mut read: impl FnMut(u64) -> Result<Bytes, E>,
         refused: impl Fn(Fault) -> E,
     ) -> Result<(), E> {
-        let size = part_bytes.max(bytes.div_ceil(PARTS_MAX));
-        let mut left = bytes;
-        let mut parts = Vec::with_capacity(PARTS_AT_ONCE);
-        while left > 0 {
-            parts.clear();
-            while parts.len() < PARTS_AT_ONCE && left > 0 {
-                let next = size.min(left);
-                parts.push(read(next)?);
-                left -= next;
+        let size = part_bytes.max(bytes.div_ceil(PARTS_MAX)).max(1);
+        let parts = stream::iter((0..bytes.div_ceil(size)).map(|part| read(size.min(bytes - part * size))));
+        let Upload { path, state } = upload;
+        match state {
+            State::Parts { id, sent } => {
+                let store = self.in_parts.as_ref().expect("an upload was begun");
+                let (path, id, mut number) = (&*path, &*id, sent.len());
+                let put = |bytes: Bytes| {
+                    let own = number;
+                    number += 1;
+                    let put = self.answered(move || store.put_part(path, id, own, bytes.clone().into()));
+                    put.map_err(|(error, retries)| refused(Fault::of(&error, retries, &self.context)))
+                };
+                let all = parts.map_ok(put).try_buffered(PARTS_AT_ONCE).try_collect::<Vec<_>>();
+                sent.extend(self.runtime.block_on(all)?);
             }
-            self.send_parts(upload, &parts).map_err(&refused)?;
+            State::File(file) => {
+                let put = |part: Bytes| {
+                    let put = file.put_part(part.into());
+                    put.map_err(|error| refused(Fault::of(&error, 0, &self.context)))
+                };
+                let all = parts.map_ok(put).try_buffered(PARTS_AT_ONCE).try_collect::<()>();
+                self.runtime.block_on(all)?;
+            }
         }
         Ok(())
     }

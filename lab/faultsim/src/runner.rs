@@ -517,7 +517,8 @@ impl ScenarioRunner {
 
     fn worker_ended(&mut self, host: Host, before: Progress, reason: &str) {
         let exempt = self.is_exempt(host);
-        if before == Progress::Starting && self.quiesced_at.is_none() {
+        if before == Progress::Starting && (self.quiesced_at.is_none() || self.alive(Kind::Worker).is_empty())
+        {
             // It found no controller, or no free place yet.
             let at = self.now() + RESTART_PAUSE;
             self.schedule(at, Scheduled::Start(host, Kind::Worker));

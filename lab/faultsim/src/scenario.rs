@@ -5,6 +5,7 @@
 
 mod fault;
 mod proposals;
+mod restarts;
 mod work;
 
 use core::time::Duration;
@@ -56,6 +57,8 @@ pub struct Scenario {
     pub hot_path: HotPath,
     /// State that servers keep on disk.
     pub durability: Durability,
+    /// True if another process comes in the place of each worker that dies, which a job without workers waits for.
+    pub workers_return: bool,
     /// A server that comes back reads its disk for so long, at most.
     pub restore_time_max: Duration,
     /// A link that long packets do not come through, if there is one.
@@ -112,6 +115,7 @@ impl Scenario {
                 ..draw_hot_path(&mut trunk.fork(4), sizes.workers)
             },
             durability: draw_durability(&mut trunk.fork(9)),
+            workers_return: false,
             restore_time_max: Duration::ZERO,
             narrow_link: None,
             workload: draw_workload(&mut trunk.fork(5), safety, sizes.workers),
@@ -136,6 +140,7 @@ impl Scenario {
         .with_drains(&mut trunk.fork(70))
         .with_paths_to_adapt_to(&mut trunk.fork(71))
         .with_work(&mut trunk.fork(80))
+        .with_restarted_workers(&mut trunk.fork(90))
     }
 
     /// In some scenarios packets are as long as paths allow, and mostly the link of one worker allows less than the job.
@@ -154,32 +159,6 @@ impl Scenario {
             let (there, back) = *random.pick(&[(true, true), (true, false), (false, true)]);
             self.narrow_link = Some(NarrowLink { worker, bytes_max, there, back });
         }
-        self
-    }
-
-    /// In a third of the scenarios members are asked to end, as an engine does that needs their machines, or servers come back elsewhere.
-    fn with_drains(mut self, random: &mut Random) -> Self {
-        if !random.chance(0.33) {
-            return self;
-        }
-        let ms = Duration::from_millis;
-        for _ in 0..random.within(1..=4) {
-            let at = random.up_to(self.safety.mul_f64(0.9));
-            let fault = match random.below(5) {
-                0 | 1 => {
-                    let returns = random.chance(0.7).then(|| random.duration(ms(1)..ms(2000)));
-                    Fault::SwitchDrains { returns }
-                }
-                2 | 3 => Fault::ServerDrains {
-                    returns: random.duration(ms(1)..ms(2000)),
-                    moves: random.chance(0.4),
-                    machine: random.chance(0.4),
-                },
-                _ => Fault::ServerMoves { returns: random.duration(ms(1)..ms(2000)) },
-            };
-            self.faults.push((at, fault));
-        }
-        self.faults.sort_by_key(|(at, _)| *at);
         self
     }
 

@@ -19,7 +19,7 @@ const FOUND_BY_VECTORS: [Mutant; 2] = [Mutant::SinceNotInTag, Mutant::OneKeyBoth
 /// Seeds in whose scenarios a bug can show, or that are near the first one in which it does, where many before that would take minutes.
 fn seeds(bug: Mutant) -> Range<u64> {
     let first = match bug {
-        Mutant::AddedPhasesLost => OPEN_WORK_FROM,
+        Mutant::AddedPhasesLost | Mutant::VacancyNotAwaited => OPEN_WORK_FROM,
         Mutant::WakeUpBlamesOthers => 840,
         Mutant::CommitAppliedTwice => 230,
         Mutant::SilentServerGivenUp | Mutant::OtherShardsNotAwaited => 200,

@@ -26,7 +26,7 @@ fn a_lost_worker_is_replaced_and_the_job_goes_on() {
     controller.line_with("training begins");
     thread::sleep(Duration::from_millis(300));
     members.remove(0).signal("-KILL");
-    let line = controller.line_with("the others go on");
+    let line = controller.line_with("the job goes on");
     assert!(line.contains("worker") && line.contains("disappeared"), "{line}");
     thread::sleep(Duration::from_millis(300));
     members.push(Member::start(&["worker", "--controller", &address]));

@@ -5,7 +5,7 @@ use std::fs;
 use std::path::Path;
 
 use bytes::Bytes;
-use libra_objects::{Environment, Kind, Objects};
+use libra_objects::{Environment, Kind, Objects, Upload};
 
 fn files() -> Objects {
     Objects::open(&Kind::Local, &Environment::of_process(), None).unwrap()
@@ -85,15 +85,18 @@ fn a_directory_with_files_is_not_removed() {
 fn a_file_of_parts_is_there_whole_or_not_at_all() {
     let root = tempfile::tempdir().unwrap();
     let at = |name: &str| root.path().join(name).to_str().unwrap().to_owned();
-    let parts: [Bytes; 3] = ["ab".into(), "cd".into(), "e".into()];
     let files = files();
+    let send = |upload: &mut Upload, text: &'static str| {
+        let mut parts = text.as_bytes().chunks(2).map(Bytes::from_static);
+        files.send_all(upload, text.len() as u64, 2, |_| Ok(parts.next().unwrap()), |fault| fault).unwrap();
+    };
     let mut whole = files.begin_upload(&at("run/whole")).unwrap().unwrap();
     let mut given_up = files.begin_upload(&at("run/given-up")).unwrap().unwrap();
     assert_eq!(whole.id(), None);
-    files.send_parts(&mut whole, &parts[..2]).unwrap();
-    files.send_parts(&mut given_up, &parts).unwrap();
+    send(&mut whole, "abcd");
+    send(&mut given_up, "abcde");
     assert!(!Path::new(&at("run/whole")).exists());
-    files.send_parts(&mut whole, &parts[2..]).unwrap();
+    send(&mut whole, "e");
     files.finish_upload(&mut whole).unwrap();
     files.abort_upload(given_up).unwrap();
     assert_eq!(files.read(&at("run/whole")).unwrap(), "abcde");

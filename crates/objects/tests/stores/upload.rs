@@ -1,11 +1,12 @@
 //! Parts that are sent at the same time.
 
+use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
 use bytes::Bytes;
-use libra_objects::Objects;
+use libra_objects::{Fault, Objects, Upload};
 use object_store::memory::InMemory;
 use object_store::multipart::{MultipartStore, PartId};
 use object_store::path::Path;
@@ -54,16 +55,19 @@ fn objects(refused: usize) -> Objects {
     Objects::over(store, Some(Arc::new(slow))).unwrap()
 }
 
-fn parts(from: u8) -> [Bytes; AT_ONCE] {
-    [from, from + 1, from + 2].map(|part| vec![part; 2].into())
+/// Uploads parts of two bytes each.
+fn send(objects: &Objects, upload: &mut Upload, parts: Range<u8>) -> Result<(), Fault> {
+    let bytes = 2 * u64::try_from(parts.len()).unwrap();
+    let mut parts = parts.map(|part| Bytes::from(vec![part; 2]));
+    objects.send_all(upload, bytes, 2, |_| Ok(parts.next().unwrap()), |fault| fault)
 }
 
 #[test]
 fn parts_are_sent_together_and_keep_their_order() {
     let objects = objects(usize::MAX);
     let mut upload = objects.begin_upload("run/rows").unwrap().unwrap();
-    for from in [0, 3] {
-        objects.send_parts(&mut upload, &parts(from)).unwrap();
+    for parts in [0..3, 3..6] {
+        send(&objects, &mut upload, parts).unwrap();
     }
     objects.finish_upload(&mut upload).unwrap();
     assert_eq!(objects.read("run/rows").unwrap(), vec![0, 0, 1, 1, 2, 2, 3, 3, 4, 4, 5, 5]);
@@ -73,8 +77,8 @@ fn parts_are_sent_together_and_keep_their_order() {
 fn a_part_that_is_refused_is_the_answer_of_all() {
     let objects = objects(4);
     let mut upload = objects.begin_upload("run/rows").unwrap().unwrap();
-    objects.send_parts(&mut upload, &parts(0)).unwrap();
-    let error = objects.send_parts(&mut upload, &parts(3)).unwrap_err().to_string();
+    send(&objects, &mut upload, 0..3).unwrap();
+    let error = send(&objects, &mut upload, 3..6).unwrap_err().to_string();
     assert!(error.contains("the disk is full"), "{error}");
     objects.abort_upload(upload).unwrap();
     assert!(objects.list("").unwrap().is_empty());

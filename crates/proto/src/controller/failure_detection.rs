@@ -30,7 +30,7 @@ impl Controller {
         }
         self.events.push_back(ControllerEvent::Lost { peer, reason: reason.clone() });
         if self.has_no_worker() {
-            if !member.returns {
+            if !member.returns || is_enabled(Mutant::VacancyNotAwaited) {
                 let address = member.address;
                 return self.fail(format!("{peer} ({address}) {reason}, and there is no other worker"));
             }

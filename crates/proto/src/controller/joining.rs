@@ -81,10 +81,7 @@ impl Controller {
             }
             let workers = self.of_kind(Kind::Worker).count();
             if kind == Kind::Worker && workers < self.cluster.shares.into() && self.has_given_all_numbers() {
-                let numbers = self.cluster.worker_numbers();
-                let reason = format!(
-                    "the job has given all its {numbers} numbers of workers, each once: start it again from a checkpoint"
-                );
+                let reason = self.describe_numbers();
                 return self.refuse(link, &reason);
             }
             if kind == Kind::Switch && self.has_given_all_switches() {
@@ -256,8 +253,16 @@ impl Controller {
     }
 
     /// Returns true if there is no number left for a worker that joins (rule M2).
-    fn has_given_all_numbers(&self) -> bool {
+    pub(super) fn has_given_all_numbers(&self) -> bool {
         self.phase == Phase::Running && self.cluster.view.next_worker >= self.cluster.worker_numbers()
+    }
+
+    /// Returns the reason why no other worker can join, in words.
+    pub(super) fn describe_numbers(&self) -> String {
+        let numbers = self.cluster.worker_numbers();
+        format!(
+            "the job has given all its {numbers} numbers of workers, each once: start it again from a checkpoint"
+        )
     }
 
     /// Returns true if there is no number left for a switch that joins while the job runs: a switch that comes and goes takes one each time.

@@ -160,6 +160,10 @@ impl Controller {
 
     /// The last worker has gone, and another is to come in its place.
     pub(super) fn wait_for_worker(&mut self, now: Instant) {
+        if self.has_given_all_numbers() {
+            let reason = self.describe_numbers();
+            return self.fail(reason);
+        }
         self.vacant_until = Some(now + self.cluster.return_max);
     }
 

@@ -60,6 +60,17 @@ impl ScenarioRunner {
                     self.kill(host, Kind::Worker, machine, returns);
                 }
             }
+            Fault::AllWorkersDie { machine, returns } => {
+                // Each that comes takes a number, and a job without numbers is over.
+                let given = self.world.observer.roster.newest().map_or(0, |view| view.next_worker);
+                let left = self.scenario.cluster().worker_numbers().saturating_sub(given);
+                if usize::from(left) > 2 * self.hosts_of(Kind::Worker).len() {
+                    self.count_fault("all workers die");
+                    for host in self.alive(Kind::Worker) {
+                        self.kill(host, Kind::Worker, machine, Some(returns));
+                    }
+                }
+            }
             Fault::WorkerSleeps(lasts) => {
                 if let Some(host) = self.pick(Kind::Worker, true) {
                     self.count_fault("worker sleeps");

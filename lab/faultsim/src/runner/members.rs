@@ -135,7 +135,7 @@ impl ScenarioRunner {
                 let random = self.random.fork(self.account.operations << 8 | host as u64);
                 let user = User::new(host, &self.scenario.rows, random);
                 self.departed.extend(self.users.insert(host, user));
-                let worker = Worker::new(own);
+                let worker = Worker::new(own).with_restarts(self.scenario.workers_return);
                 AnyRole::Worker(Box::new(match self.proposal(host) {
                     Some(job) => worker.with_proposal(job),
                     None => worker,

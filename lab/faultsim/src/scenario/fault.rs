@@ -32,6 +32,13 @@ pub enum Fault {
         /// After how long another process starts in its place.
         returns: Option<Duration>,
     },
+    /// The processes of all workers are killed, or their machines lose power. Others come in their places.
+    AllWorkersDie {
+        /// The machines, so that no stream is reset.
+        machine: bool,
+        /// After how long.
+        returns: Duration,
+    },
     /// A worker sleeps.
     WorkerSleeps(Duration),
     /// A worker is cut off.

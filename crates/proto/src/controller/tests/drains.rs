@@ -105,6 +105,16 @@ fn a_job_waits_for_a_worker_in_the_place_of_its_last() {
     assert!(harness.failure().is_some());
 }
 
+// rules M2, M7
+#[test]
+fn a_job_without_numbers_for_another_worker_ends_at_once() {
+    let mut harness = ControllerHarness::running(1, 0, 0, 1);
+    harness.controller.cluster.view.next_worker = harness.controller.cluster.worker_numbers();
+    leave(&mut harness, Worker(0));
+    let reason = harness.failure().unwrap();
+    assert!(reason.contains("numbers of workers"), "{reason}");
+}
+
 // rule M7
 #[test]
 fn a_job_waits_for_a_worker_that_is_started_again() {
