@@ -91,6 +91,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
             "libra-faultsim",
             "libra-launch",
             "libra-net",
+            "libra-objects",
             "libra-paper",
             "libra-perfsim",
             "libra-plan",
