@@ -32,7 +32,7 @@ impl Scenario {
         self
     }
 
-    /// In a fifth of the scenarios with open work or without it, from the same seed on, all workers may die at once, and others come in their place.
+    /// From that seed on at which work may be open, all workers may die at once in a fifth of the scenarios, and others come in their place.
     pub(super) fn with_restarted_workers(mut self, random: &mut Random) -> Self {
         self.workers_return = self.seed >= OPEN_WORK_FROM && random.chance(0.2);
         for _ in 0..if self.workers_return { random.within(0..=2) } else { 0 } {
