@@ -1,5 +1,6 @@
 //! `libra controller`: gathers a cluster, runs one job on it, prints its report.
 
+use std::io::{self, ErrorKind};
 use std::net::SocketAddr;
 use std::sync::mpsc::RecvTimeoutError;
 use std::thread::{self, JoinHandle};
@@ -155,16 +156,29 @@ fn bind(arguments: &Arguments) -> Result<Controller> {
             bound => return Ok(bound?),
         };
         let security = arguments.security.if_given(arguments.job.bars()).unwrap_or(Security::NONE);
-        let Ok(http) = find_http(arguments.listen, &security, ANSWER_MAX) else { return Err(error.into()) };
-        if started.elapsed() > SUCCESSION_MAX {
-            let watched = http.map_or(String::new(), |http| format!(" (`libra top --http {http}` shows it)"));
-            bail!(
-                "another controller is at {}, and goes on with its job{watched}: end that one first, or choose another --listen",
-                arguments.listen
-            );
+        let is_late = started.elapsed() > SUCCESSION_MAX;
+        match find_http(arguments.listen, &security, ANSWER_MAX) {
+            Ok(http) if is_late => {
+                let watched =
+                    http.map_or(String::new(), |http| format!(" (`libra top --http {http}` shows it)"));
+                bail!(
+                    "another controller is at {}, and goes on with its job{watched}: end that one first, or choose another --listen",
+                    arguments.listen
+                );
+            }
+            Err(asked) if is_late || !has_ended(&asked) => return Err(error.into()),
+            _ => {}
         }
         thread::sleep(SUCCESSION_INTERVAL);
     }
+}
+
+/// Returns true if what had the address closed it, or the stream to it, instead of an answer.
+fn has_ended(error: &io::Error) -> bool {
+    matches!(
+        error.kind(),
+        ErrorKind::ConnectionRefused | ErrorKind::ConnectionReset | ErrorKind::UnexpectedEof
+    )
 }
 
 fn committer(arguments: &Arguments, watch: &ControllerWatch) -> Result<Option<Committer>> {
