@@ -29,7 +29,7 @@ impl Controller {
             return self.fail(format!("{peer} ({}) {reason}", member.address));
         }
         self.events.push_back(ControllerEvent::Lost { peer, reason: reason.clone() });
-        if self.has_no_worker() {
+        if matches!(peer, Peer::Worker(_)) && self.has_no_worker() {
             if !member.returns || is_enabled(Mutant::VacancyNotAwaited) {
                 let address = member.address;
                 return self.fail(format!("{peer} ({address}) {reason}, and there is no other worker"));

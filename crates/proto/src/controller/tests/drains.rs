@@ -105,6 +105,15 @@ fn a_job_waits_for_a_worker_in_the_place_of_its_last() {
     assert!(harness.failure().is_some());
 }
 
+// rule M7
+#[test]
+fn a_job_that_waits_for_a_worker_may_lose_a_switch() {
+    let mut harness = ControllerHarness::running(1, 1, 0, 1);
+    leave(&mut harness, Worker(0));
+    harness.pass(ms(20_000), &[Switch(0)]);
+    assert_eq!((harness.lost(), harness.failure()), (vec![Switch(0)], None));
+}
+
 // rules M2, M7
 #[test]
 fn a_job_without_numbers_for_another_worker_ends_at_once() {
