@@ -40,7 +40,7 @@ pub(crate) fn client(kind: &Kind, environment: &Environment) -> Result<Client, E
         Kind::Local => (Arc::new(LocalFileSystem::new().with_fsync(true)), None),
         Kind::S3(bucket) => {
             let builder = AmazonS3Builder::new().with_client_options(client).with_retry(retry);
-            // Own checksums and TLS protect what is sent; to sign it, too, would take both ends a hash of all bytes.
+            // TLS protects what is sent; to sign it, too, would take both ends a hash of all bytes.
             let builder = builder.with_unsigned_payload(true);
             in_parts(configured!(builder).with_bucket_name(bucket).build()?)
         }

@@ -82,9 +82,7 @@ impl Bench<'_> {
     }
 
     fn libra(&self, arguments: &[&str]) -> Command {
-        let mut command = shell::program(&self.libra, arguments);
-        command.envs(self.store.environment.iter().map(|(name, value)| (name, value)));
-        command
+        self.store.client(&self.libra, arguments)
     }
 
     fn start(&self, log: &str, command: Command) -> Result<Running> {

@@ -87,16 +87,15 @@ impl Bench<'_> {
         Running::start(name, command, self.folder.join(format!("{name}.log")))
     }
 
-    fn libra(&self, arguments: &[&str], store: Option<&Store>) -> Command {
-        let mut command = shell::program(self.programs.join("libra"), arguments);
-        let environment = store.into_iter().flat_map(|store| &store.environment);
-        command.envs(environment.map(|(name, value)| (name, value)));
-        command
+    /// A command of `libra`, which reads and writes at a store if there is one.
+    fn libra(&self, store: Option<&Store>, arguments: &[&str]) -> Command {
+        let libra = self.programs.join("libra");
+        store.map_or_else(|| shell::program(&libra, arguments), |store| store.client(&libra, arguments))
     }
 
     fn make(&self) -> Result<()> {
         let (rows, to) = (self.options.rows.to_string(), self.path("data"));
-        let make = self.libra(&["data", "make", "--quiet", "--rows", &rows, "--to", &to], None);
+        let make = self.libra(None, &["data", "make", "--quiet", "--rows", &rows, "--to", &to]);
         self.start("make", make)?.finish(LIMIT)
     }
 
@@ -105,10 +104,8 @@ impl Bench<'_> {
         let directory = self.path("shard");
         let lab = |to: &str| {
             let megabytes = MEGABYTES.to_string();
-            let mut command =
-                shell::program(self.programs.join("libra-lab"), &["bench", "upload", "--quiet"]);
+            let mut command = store.client(&self.programs.join("libra-lab"), &["bench", "upload", "--quiet"]);
             command.args(["--directory", &directory, "--megabytes", &megabytes, "--to", to]);
-            command.envs(store.environment.iter().map(|(name, value)| (name, value)));
             self.start("upload", command)?.finish(LIMIT)
         };
         if !Path::new(&directory).exists() {
@@ -129,21 +126,22 @@ impl Bench<'_> {
         Ok((copied, uploaded))
     }
 
-    fn job(&self, state: &str, more: &[&str]) -> Vec<String> {
+    /// A job that writes checkpoints into a state directory of this name.
+    fn job(&self, state: &str, store: Option<&Store>, more: &[&str]) -> Command {
         let (data, epochs) = (self.path("data"), self.options.epochs.to_string());
         let job = ["train", "--quiet", "--model", "deeplight", "--data", &data, "--epochs", &epochs];
-        let state = self.path(state);
-        let keeps = ["--servers", "2", "--state-dir", &state, "--checkpoint-every", CHECKPOINT_EVERY];
-        [&job[..], &keeps, more].concat().into_iter().map(str::to_owned).collect()
+        let mut command = self.libra(store, &job);
+        command.args(["--servers", "2", "--checkpoint-every", CHECKPOINT_EVERY]);
+        command.args(["--state-dir", &self.path(state)]).args(more);
+        command
     }
 
     /// Samples a second of a job with checkpoints on its disk alone, and with uploads at the default rate.
     fn train(&self, store: &Store, repeat: u32) -> Result<(f64, f64)> {
         let run = |name: &str, more: &[&str]| -> Result<f64> {
             let report = self.path("report.json");
-            let job = self.job(name, &[more, &["--json", &report]].concat());
-            let job: Vec<&str> = job.iter().map(String::as_str).collect();
-            self.start(name, self.libra(&job, Some(store)))?.finish(LIMIT)?;
+            let job = self.job(name, Some(store), &[more, &["--json", &report]].concat());
+            self.start(name, job)?.finish(LIMIT)?;
             shell::remove_directory(&self.folder.join(name))?;
             let report: Value =
                 serde_json::from_slice(&fs::read(&report)?).context("the report is no JSON")?;
@@ -165,9 +163,8 @@ impl Bench<'_> {
     fn follow(&self) -> Result<Vec<f64>> {
         let (archive, export) = (self.folder.join("archive"), self.folder.join("export"));
         let url = format!("file://{}", archive.display());
-        let job = self.job("followed", &["--checkpoints", &url, "--keep-checkpoints", "100"]);
-        let job: Vec<&str> = job.iter().map(String::as_str).collect();
-        let mut train = self.start("followed", self.libra(&job, None))?;
+        let job = self.job("followed", None, &["--checkpoints", &url, "--keep-checkpoints", "100"]);
+        let mut train = self.start("followed", job)?;
         let (every, to) = (LOOKS_EVERY.to_string(), export.display().to_string());
         let commits = || -> Vec<u64> {
             let names = fs::read_dir(&archive).into_iter().flatten().flatten();
@@ -181,7 +178,7 @@ impl Bench<'_> {
             sleep(LOOK_EVERY);
         }
         let follow = ["export", "--follow", "--quiet", "--from", &url, "--to", &to, "--every", &every];
-        let mut exporter = self.start("export", self.libra(&follow, None))?;
+        let mut exporter = self.start("export", self.libra(None, &follow))?;
         let version = || -> Option<u64> {
             let current: Value = serde_json::from_slice(&fs::read(export.join("current.json")).ok()?).ok()?;
             current["version"].as_u64()

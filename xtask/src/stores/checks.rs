@@ -79,9 +79,7 @@ impl Bench {
     }
 
     fn command(&self, arguments: &[&str]) -> Command {
-        let mut command = shell::program(&self.libra, arguments);
-        command.envs(self.store.environment.iter().map(|(name, value)| (name, value)));
-        command
+        self.store.client(&self.libra, arguments)
     }
 
     fn end(&self, mut process: Running, log: &str) -> Result<Ended> {

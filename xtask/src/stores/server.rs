@@ -215,6 +215,13 @@ impl Store {
         }
     }
 
+    /// A command of a program that uses it.
+    pub(crate) fn client(&self, program: &Path, arguments: &[&str]) -> Command {
+        let mut command = shell::program(program, arguments);
+        command.envs(self.environment.iter().map(|(name, value)| (name, value)));
+        command
+    }
+
     /// A command of rclone, in which `store:` is this one.
     pub(crate) fn rclone(&self, arguments: &[&str]) -> Result<String> {
         let mut command = shell::program("rclone", arguments);
