@@ -123,6 +123,8 @@ pub enum Mutant {
     AddedPhasesLost,
     /// In the roles: a job whose last worker is lost ends although others come in its place.
     VacancyNotAwaited,
+    /// In the roles: a controller that takes over does not learn from servers what is done of the work.
+    WorkDoneNotLearned,
 }
 
 impl Mutant {
@@ -130,7 +132,7 @@ impl Mutant {
     pub const OF_DATA_PLANE: &[Self] = Self::ALL.split_at(Self::CommitAppliedTwice as usize).0;
 
     /// Every bug, in the order of their bits.
-    pub const ALL: [Self; 53] = [
+    pub const ALL: [Self; 54] = [
         Self::NoDedup,
         Self::GenerationNotChecked,
         Self::FlipInTheMiddle,
@@ -184,6 +186,7 @@ impl Mutant {
         Self::ChunkDoneBeforeVisible,
         Self::AddedPhasesLost,
         Self::VacancyNotAwaited,
+        Self::WorkDoneNotLearned,
     ];
 
     /// The name to type on a command line. [`Display`](fmt::Display) writes the same.
@@ -243,6 +246,7 @@ impl Mutant {
             Self::ChunkDoneBeforeVisible => "chunk-done-before-visible",
             Self::AddedPhasesLost => "added-phases-lost",
             Self::VacancyNotAwaited => "vacancy-not-awaited",
+            Self::WorkDoneNotLearned => "work-done-not-learned",
         }
     }
 

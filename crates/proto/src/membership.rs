@@ -275,7 +275,7 @@ impl Membership {
     }
 
     /// Identifies this member, first on each stream: a newcomer, or a member since `barriers` barriers.
-    pub(crate) fn identify(&mut self, barriers: u64, cluster: Option<Box<Cluster>>) {
+    pub(crate) fn identify(&mut self, barriers: u64, cluster: Option<Box<Cluster>>, work_done: WorkDone) {
         let join = self.join.clone();
         let message = match self.you {
             None => Message::Join(join),
@@ -290,6 +290,7 @@ impl Membership {
                     view,
                     barriers,
                     cluster,
+                    work_done,
                 }))
             }
         };

@@ -23,7 +23,7 @@ use crate::values::Values;
 use crate::work::{LeaseRequest, WorkDone};
 
 /// The version of the messages. Members of a cluster must have the same: the format is not self-describing.
-pub const VERSION: u16 = 21;
+pub const VERSION: u16 = 22;
 
 /// No message takes more bytes: a longer one is not read.
 pub const MESSAGE_BYTES_MAX: usize = 256 << 20;
@@ -381,6 +381,8 @@ pub struct Rejoin {
     pub barriers: u64,
     /// Its whole cluster (servers): a controller that has just started has nothing else to go by.
     pub cluster: Option<Box<Cluster>>,
+    /// The newest part of the work that it was told is done (servers).
+    pub work_done: WorkDone,
 }
 
 /// Progress of a server that reads its disk. The shards of its process are read one after the other.

@@ -99,6 +99,16 @@ impl ScenarioRunner {
         }
     }
 
+    /// A worker begins: in no phase before that in which the work was, when its process began, at a checkpoint that all shards had.
+    pub(crate) fn check_first_phase(&mut self, host: Host, phase: u64) {
+        let Some(user) = self.users.get(&host).filter(|user| phase < user.next_barrier) else { return };
+        let text = format!(
+            "a worker begins in phase {phase}, and a checkpoint has all before {}",
+            user.next_barrier
+        );
+        self.violate("work", text);
+    }
+
     /// Compares what workers are said to have done with what their users have: each chunk of a phase that is over is in one account.
     pub(crate) fn check_work(&self, outcome: &Outcome) -> Verdict {
         let Some(work) = &self.scenario.work else { return Ok(()) };

@@ -3,7 +3,7 @@
 //! A write stays when its process is killed. When its machine fails, what was not synced may be lost, in whole or in part.
 
 use core::time::Duration;
-use std::collections::BTreeSet;
+use std::collections::BTreeMap;
 
 use libra_dataplane::mutants::{Mutant, is_enabled};
 use libra_proto::{Instant, Restoring, Role, Server, ServerCommand, StorageEvent, StorageRequest};
@@ -165,16 +165,25 @@ impl<O: Observer> World<O> {
             .unwrap_or_else(|error| panic!("the disk of host {host}: {error}"))
     }
 
-    /// The numbers of the checkpoints that all shards have, with those that they build on.
-    pub(crate) fn complete_checkpoints(&mut self) -> BTreeSet<u64> {
+    /// The checkpoints that all shards have, with those that they build on: their numbers, and the phase that the work was in.
+    pub(crate) fn complete_checkpoints(&mut self) -> BTreeMap<u64, u64> {
         let hosts: Vec<Host> = self.shards.values().copied().collect();
         let of_shard = |host| {
             let checkpoints = Checkpoints::new(self.disk(host));
             let numbers = checkpoints.list().into_iter().flatten().map(|listed| listed.number);
-            numbers.filter(|number| checkpoints.manifests(*number).is_ok()).collect()
+            let phase = |number| {
+                let manifest = checkpoints.manifests(number).ok()?.pop()?;
+                let position = manifest.description.position;
+                Some((number, position.map_or(0, |of| of["work"]["done"]["phase"].as_u64().unwrap_or(0))))
+            };
+            numbers.filter_map(phase).collect()
         };
         let of_shards = hosts.into_iter().map(of_shard);
-        of_shards.reduce(|some: BTreeSet<u64>, others| &some & &others).unwrap_or_default()
+        let both = |mut some: BTreeMap<u64, u64>, others: BTreeMap<u64, u64>| {
+            some.retain(|number, _| others.contains_key(number));
+            some
+        };
+        of_shards.reduce(both).unwrap_or_default()
     }
 
     /// Starts a server that has a disk: it goes on with the shard that is there, or it is a new one, of a process with so many.

@@ -101,6 +101,8 @@ pub(crate) struct ScenarioRunner {
     pub(crate) begun_at: Option<Instant>,
     pub(crate) quiesced_at: Option<Instant>,
     pub(crate) last_barrier: Option<u64>,
+    /// The phase that the work was in at the last checkpoint that all shards had.
+    pub(crate) phase_on_disks: u64,
     pub(crate) finished: bool,
     /// Hosts with a fault, which may be given up; and until when that is explained by it.
     pub(crate) exempt: BTreeMap<Host, Instant>,
@@ -156,6 +158,7 @@ impl ScenarioRunner {
             begun_at: None,
             quiesced_at: None,
             last_barrier: None,
+            phase_on_disks: 0,
             finished: false,
             exempt: BTreeMap::new(),
             switches_exempt_until: Instant::ZERO,
@@ -237,8 +240,9 @@ impl ScenarioRunner {
 
     /// Whenever all servers die, the job can go on from a checkpoint that is on all their disks (rule L11).
     fn check_checkpoints(&mut self) {
-        if self.world.complete_checkpoints().is_empty() {
-            self.violate("checkpoints", "no checkpoint is on the disks of all shards".to_owned());
+        match self.world.complete_checkpoints().into_values().max() {
+            Some(phase) => self.phase_on_disks = self.phase_on_disks.max(phase),
+            None => self.violate("checkpoints", "no checkpoint is on the disks of all shards".to_owned()),
         }
     }
 
@@ -392,8 +396,9 @@ impl ScenarioRunner {
                         self.check_barrier(number);
                     }
                 }
-                if let WorkerEvent::Started { share, .. } = event {
+                if let WorkerEvent::Started { share, barrier, .. } = event {
                     self.check_share(host, share);
+                    self.check_first_phase(host, barrier);
                 }
                 if let WorkerEvent::Clocks { least } = event {
                     self.check_clocks(host, least);

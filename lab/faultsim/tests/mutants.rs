@@ -20,6 +20,7 @@ const FOUND_BY_VECTORS: [Mutant; 2] = [Mutant::SinceNotInTag, Mutant::OneKeyBoth
 fn seeds(bug: Mutant) -> Range<u64> {
     let first = match bug {
         Mutant::AddedPhasesLost | Mutant::VacancyNotAwaited => OPEN_WORK_FROM,
+        Mutant::WorkDoneNotLearned => 12_700,
         Mutant::WakeUpBlamesOthers => 840,
         Mutant::CommitAppliedTwice => 230,
         Mutant::SilentServerGivenUp | Mutant::OtherShardsNotAwaited => 200,
@@ -67,6 +68,8 @@ fn seeds_max(bug: Mutant) -> u64 {
         Mutant::UnheardClockIgnored => 200,
         // A sync must fail and forget what it was about, and the machine fail before a checkpoint has that.
         Mutant::SyncFailureRetried => 100,
+        // All workers and the controller must be gone at once, before another worker has left, and a phase be over.
+        Mutant::WorkDoneNotLearned => 1500,
         // A scenario must have two controllers, and members that come back to the first; or a clock that jumps while a stream is opened; or
         // bits that flip in cells; or a server that is silent for 10 s.
         Mutant::CellOrderNotChecked

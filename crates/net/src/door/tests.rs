@@ -2,7 +2,9 @@
 
 use std::net::Ipv4Addr;
 
-use libra_proto::{Answered, Cluster, Hello, HotPath, Join, Kind, Pass, Peer, Rejoin, TagKind, VERSION};
+use libra_proto::{
+    Answered, Cluster, Hello, HotPath, Join, Kind, Pass, Peer, Rejoin, TagKind, VERSION, WorkDone,
+};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 use super::*;
@@ -102,6 +104,7 @@ fn rejoin(bytes: usize) -> Message {
         view: 1,
         barriers: 0,
         cluster,
+        work_done: WorkDone::default(),
     }))
 }
 

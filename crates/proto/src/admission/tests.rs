@@ -10,6 +10,7 @@ use crate::message::{
 };
 use crate::testing;
 use crate::values::Values;
+use crate::work::WorkDone;
 
 fn cluster(workers: u16) -> Cluster {
     Cluster { shares: workers, ..testing::cluster(workers) }
@@ -50,6 +51,7 @@ fn first_messages_are_short_but_for_a_server_that_returns() {
         view: u64::MAX,
         barriers: u64::MAX,
         cluster: None,
+        work_done: WorkDone::default(),
     };
     let long = Rejoin { cluster: Some(Box::new(cluster(4))), ..rejoin.clone() };
     let join = Message::Join(join).encode();

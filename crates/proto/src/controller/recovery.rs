@@ -35,7 +35,7 @@ impl Controller {
             return self.refuse(link, "a member must rejoin as the kind that it joined as");
         }
         // No honest member comes near such numbers, and sums with them must not overflow.
-        if rejoin.view >> 63 != 0 || rejoin.barriers >> 63 != 0 {
+        if (rejoin.view | rejoin.barriers | rejoin.work_done.phase) >> 63 != 0 {
             return self.refuse(link, "a member that rejoins must name fewer than 2^63 views and barriers");
         }
         // A caller from another job has lost its controller, and finds another one at the address.
@@ -200,8 +200,11 @@ impl Controller {
     }
 
     pub(super) fn recover(&mut self, now: Instant, link: Link, rejoin: Rejoin, remote: SocketAddr) {
-        let Rejoin { join, you, pass, share, view, barriers, cluster, instance: _ } = rejoin;
+        let Rejoin { join, you, pass, share, view, barriers, cluster, work_done, instance: _ } = rejoin;
         self.barrier = self.barrier.max(barriers);
+        if !is_enabled(Mutant::WorkDoneNotLearned) {
+            self.leases.learn(work_done);
+        }
         let instance = self.cluster.instance;
         let newest = self.cluster.view.number;
         let is_newer = |cluster: &Cluster| cluster.instance == instance && cluster.view.number > newest;
@@ -285,10 +288,8 @@ impl Controller {
             }
             member.standby = matches!(peer, Peer::Switch(switch) if view.regions_of(*switch) == 0);
         }
-        // Perhaps all that were in the phase have left.
-        let phases = view.finished.values().map(|record| record.phase);
-        self.barrier = phases.fold(self.barrier.max(self.cluster.first_phase()), u64::max);
         self.cluster.view.servers = servers;
+        self.take_over_work();
         // A member that was given up before is not in the view of the servers, and another may have its place.
         let unknown: Vec<Peer> =
             self.members.keys().copied().filter(|peer| !self.cluster.contains(*peer)).collect();
@@ -310,8 +311,8 @@ impl Controller {
         self.report_added();
         self.schedule_checkpoint(now);
         if self.has_no_worker() {
-            // A worker that had not been sent its place when the controller before died joins now.
-            self.vacant_until = Some(now + RETURN_MAX);
+            // Others may come in the place of those that are lost, and one that had not been sent its place yet joins now.
+            self.wait_for_worker(now);
         }
         self.raise(now);
         self.go_on_without_workers();

@@ -245,8 +245,10 @@ impl Server {
                 self.events.push_back(ServerEvent::Member(MemberEvent::DrainAsked));
             }
             MembershipEvent::Connected => {
-                let cluster = self.shard.as_ref().map(|shard| shard.cluster.clone());
-                self.membership.identify(0, cluster);
+                let shard = self.shard.as_ref();
+                let cluster = shard.map(|shard| shard.cluster.clone());
+                let work_done = shard.map(|shard| shard.work_done.clone()).unwrap_or_default();
+                self.membership.identify(0, cluster, work_done);
                 if let Some(shard) = &mut self.shard {
                     shard.refusals.forget_reported();
                 }

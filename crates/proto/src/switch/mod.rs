@@ -21,6 +21,7 @@ use crate::server::MemberEvent;
 use crate::statistics::{Statistics, SwitchStatistics};
 use crate::status::{Details, MemberStatus, SwitchDetails};
 use crate::time::Instant;
+use crate::work::WorkDone;
 
 /// Time for which a switch does without a server before it gives its regions up.
 const SERVER_LOST_MAX: Duration = Duration::from_secs(2);
@@ -112,7 +113,7 @@ impl<P: Plane> Switch<P> {
                 self.viewed = 0;
                 self.retired = false;
                 self.directed_since = None;
-                self.membership.identify(0, None);
+                self.membership.identify(0, None, WorkDone::default());
                 self.ask_to_go();
             }
             MembershipEvent::Retire => {

@@ -36,6 +36,7 @@ use crate::role::{Action, Link, LinkEvent, Outgoing, Role};
 use crate::statistics::{Statistics, WorkerStatistics};
 use crate::status::{Details, MemberStatus, WorkerDetails};
 use crate::time::Instant;
+use crate::work::WorkDone;
 
 /// A worker as a state machine without I/O.
 #[derive(Debug, Clone)]
@@ -118,7 +119,7 @@ impl Worker {
                 }
             }
             MembershipEvent::Connected => {
-                self.membership.identify(self.clock.barriers(), None);
+                self.membership.identify(self.clock.barriers(), None, WorkDone::default());
                 if let Some(message) = self.clock.message() {
                     self.membership.send(message);
                 }

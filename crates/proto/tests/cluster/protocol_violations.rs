@@ -8,8 +8,8 @@ use libra_faultsim::{ClusterHarness, Event, HarnessConfig, Quality, Random, whol
 use libra_proto::{
     AckedSet, Adopted, Answered, Bulk, Changed, Cluster, ColdPush, Committed, Drained, Hello, HotPath, Join,
     Keys, Kind, MemberEvent, Message, Ownership, Pass, Peer, PullId, Rejoin, Replay, RoundContents,
-    SlotValues, Statistics, SwitchStatistics, TagKind, ValueFormat, Values, View, WorkerCommand, WorkerEvent,
-    WorkerStatistics,
+    SlotValues, Statistics, SwitchStatistics, TagKind, ValueFormat, Values, View, WorkDone, WorkerCommand,
+    WorkerEvent, WorkerStatistics,
 };
 use proptest::prelude::*;
 
@@ -139,6 +139,7 @@ fn control() -> impl Strategy<Value = Message> {
             view,
             barriers,
             cluster,
+            work_done: WorkDone { phase: share.into(), ..WorkDone::default() },
         }))
     });
     prop_oneof![

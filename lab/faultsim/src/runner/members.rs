@@ -133,7 +133,8 @@ impl ScenarioRunner {
             Kind::Switch => AnyRole::Switch(Box::new(Switch::new(own, RECEIVE_BYTES))),
             Kind::Worker => {
                 let random = self.random.fork(self.account.operations << 8 | host as u64);
-                let user = User::new(host, &self.scenario.rows, random);
+                let mut user = User::new(host, &self.scenario.rows, random);
+                user.next_barrier = self.phase_on_disks;
                 self.departed.extend(self.users.insert(host, user));
                 let worker = Worker::new(own).with_restarts(self.scenario.workers_return);
                 AnyRole::Worker(Box::new(match self.proposal(host) {

@@ -32,13 +32,19 @@ impl Scenario {
         self
     }
 
-    /// From that seed on at which work may be open, all workers may die at once in a fifth of the scenarios, and others come in their place.
+    /// From that seed on at which work may be open, all workers may die at once in a fifth of the scenarios, the controller with
+    /// them or not, and others come in their place.
     pub(super) fn with_restarted_workers(mut self, random: &mut Random) -> Self {
         self.workers_return = self.seed >= OPEN_WORK_FROM && random.chance(0.2);
         for _ in 0..if self.workers_return { random.within(0..=2) } else { 0 } {
-            let returns = random.duration(Duration::from_millis(1)..Duration::from_secs(3));
-            let fault = Fault::AllWorkersDie { machine: random.chance(0.3), returns };
-            self.faults.push((random.up_to(self.safety.mul_f64(0.9)), fault));
+            let at = random.up_to(self.safety.mul_f64(0.9));
+            let mut returns = || random.duration(Duration::from_millis(1)..Duration::from_secs(3));
+            let (of_workers, of_controller) = (returns(), returns());
+            let machine = random.chance(0.3);
+            self.faults.push((at, Fault::AllWorkersDie { machine, returns: of_workers }));
+            if random.chance(0.4) {
+                self.faults.push((at, Fault::ControllerDies { machine, returns: of_controller }));
+            }
         }
         self.faults.sort_by_key(|(at, _)| *at);
         self

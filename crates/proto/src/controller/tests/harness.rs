@@ -12,6 +12,7 @@ use crate::role::{Action, Link, LinkEvent, Role};
 use crate::statistics::{Statistics, SwitchStatistics};
 use crate::testing;
 use crate::time::Instant;
+use crate::work::WorkDone;
 
 pub(super) fn ms(milliseconds: u64) -> Duration {
     Duration::from_millis(milliseconds)
@@ -144,6 +145,7 @@ impl ControllerHarness {
             view: 0,
             barriers: 0,
             cluster: None,
+            work_done: WorkDone::default(),
         }
     }
 

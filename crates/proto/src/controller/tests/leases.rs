@@ -205,6 +205,72 @@ fn a_new_controller_deals_when_workers_have_told_what_they_hold() {
     assert_eq!(held(&mut harness, 1), None, "chunk 2 is done, and 3 is the last");
 }
 
+/// The controller that takes over a cluster of one server when the controller before has died with some of its workers.
+fn taken_over(before: &ControllerHarness, work_done: WorkDone, back: &[u16]) -> ControllerHarness {
+    let cluster = before.controller.cluster.clone();
+    let mut harness = ControllerHarness::new(1, 0, cluster.shares);
+    harness.rejoin_with(Server(0), |rejoin| {
+        rejoin.view = cluster.view.number;
+        rejoin.cluster = Some(Box::new(cluster.clone()));
+        rejoin.work_done = work_done;
+    });
+    for &worker in back {
+        harness.rejoin_with(Worker(worker), |rejoin| rejoin.view = cluster.view.number);
+    }
+    harness.pass(ms(2001), &[]);
+    harness.settle();
+    harness
+}
+
+/// Tests rule K5.
+#[test]
+fn a_new_controller_goes_on_with_the_work_that_servers_know() {
+    let record = |phase, done: &[u32]| WorkRecord {
+        phase,
+        done: done.iter().copied().collect(),
+        accounts: BTreeMap::from([(phase, format!("{done:?}"))]),
+    };
+    let earlier = vec![(0, record(0, &[3]))];
+    let begun = WorkDone { phase: 0, records: earlier.clone(), repeated: 0 };
+    let before = running_with(2, |cluster| {
+        cluster.work = Some(Work { phases: 3, chunks: vec![4, 6], done: begun.clone(), ..Work::default() });
+    });
+    let records = [earlier, vec![(0, record(1, &[0, 1])), (1, record(1, &[4]))]].concat();
+    let told = WorkDone { phase: 1, records, repeated: 2 };
+    // All workers are gone: what was done at the last checkpoint is not dealt again.
+    let mut harness = taken_over(&before, told.clone(), &[]);
+    harness.join(Worker(2));
+    harness.settle();
+    harness.received(Worker(2));
+    tell(&mut harness, 2, 1, &[]);
+    assert_eq!(leased(&mut harness, 2), Some((1, vec![2, 3], 0)));
+    assert_eq!((harness.controller.repeated_chunks(), harness.view().finished.len()), (2, 2));
+    // Of a worker that is there, what it tells counts.
+    let mut harness = taken_over(&before, told, &[1]);
+    tell_all(&mut harness, 1, 1, &[4, 5], &[]);
+    assert_eq!(leased(&mut harness, 1), Some((1, vec![2, 3], 0)));
+    assert_eq!(harness.view().finished.keys().collect::<Vec<_>>(), [&0]);
+    let accounts = harness.controller.records().into_iter().map(|(worker, record)| (worker, record.accounts));
+    let of = |phase, account: &str| BTreeMap::from([(phase, account.to_owned())]);
+    let expected = [(0, of(0, "[3]")), (0, of(1, "[0, 1]")), (1, of(1, "[4, 5]"))];
+    assert_eq!(accounts.collect::<Vec<_>>(), expected);
+}
+
+/// Tests rules K5, K9.
+#[test]
+fn phases_that_are_dropped_are_done_for_a_new_controller() {
+    let mut before =
+        running_with(1, |cluster| cluster.work = Some(Work { is_open: true, ..Work::default() }));
+    add(&mut before, 0, &[1; 4], false);
+    before.controller.cluster.view.added.enter(4);
+    let mut harness = taken_over(&before, WorkDone::default(), &[]);
+    harness.join(Worker(1));
+    harness.settle();
+    harness.received(Worker(1));
+    tell(&mut harness, 1, 2, &[]);
+    assert_eq!(leased(&mut harness, 1), Some((2, vec![0], 0)));
+}
+
 #[test]
 fn workers_that_are_too_many_are_asked_to_end() {
     let mut harness = running(3, [5, 1]);

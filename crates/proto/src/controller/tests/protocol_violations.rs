@@ -11,6 +11,7 @@ use crate::controller::ControllerCommand;
 use crate::message::{Answered, Hello, Kind, Message, Rejoin};
 use crate::role::{Link, LinkEvent, Role};
 use crate::statistics::{ServerStatistics, Statistics, SwitchStatistics, WorkerStatistics};
+use crate::work::WorkDone;
 
 #[derive(Debug, Clone)]
 enum Input {
@@ -92,8 +93,9 @@ fn carry_out(harness: &mut ControllerHarness, deed: Input) {
             let cluster = has_cluster.then(|| Box::new(ControllerHarness::running(1, 1, 0, 2).cluster()));
             let join = join(kind, link(number));
             let instance = super::super::super::testing::JOB.into();
-            let rejoin =
-                Rejoin { join, pass: Pass::default(), instance, you, share: 0, view, barriers, cluster };
+            let work_done = WorkDone { phase: barriers, ..WorkDone::default() };
+            let pass = Pass::default();
+            let rejoin = Rejoin { join, pass, instance, you, share: 0, view, barriers, cluster, work_done };
             harness.deliver(link(number), Message::Rejoin(Box::new(rejoin)));
         }
         Input::Break(number) => {
