@@ -1,8 +1,9 @@
 //! Whole training jobs, timed: over workers, batch sizes, with and without the switch; over rates of packet loss; with a slow worker,
-//! killed and resumed, with all members restarted, through WireGuard, and beside uploads of checkpoints.
+//! killed and resumed, with all members restarted, through WireGuard, beside uploads of checkpoints, and on large data sets.
 //!
 //! Runs of one setting are spread over the whole time, so that a busy minute of the machine does not hit one setting alone.
 
+mod data;
 mod loss;
 mod resume;
 mod rolling;
@@ -42,6 +43,8 @@ enum Figure {
     Secrecy,
     /// Uploads of checkpoints beside `rclone copy`, training beside them, and the delay of an export that follows
     Uploads,
+    /// Conversion of a large data set, and the start, the memory and the waits of a worker that reads it from a bucket
+    Data,
 }
 
 /// Parameters of a measurement.
@@ -59,7 +62,7 @@ pub(crate) struct Options {
     /// Epochs of a run
     #[arg(long, default_value_t = 1)]
     epochs: u32,
-    /// Rows to make for the figures of jobs that resume and of uploads
+    /// Rows to make for the figures of jobs that resume, of uploads and of data
     #[arg(long, default_value_t = 1_000_000)]
     rows: u64,
     /// Runs of each setting
@@ -122,6 +125,7 @@ pub(crate) fn run(options: &Options) -> Result<Outcome> {
         Figure::Rolling => rolling::measure(options, &folder)?,
         Figure::Secrecy => secrecy::measure(options, &folder)?,
         Figure::Uploads => uploads::measure(options, &folder)?,
+        Figure::Data => data::measure(options, &folder)?,
     };
     println!("{summary}");
     for (name, text) in [("raw.csv", &raw), ("summary.md", &summary)] {

@@ -130,7 +130,8 @@ impl Store {
         Ok(Some(store))
     }
 
-    fn data(&self) -> PathBuf {
+    /// The folder that has its buckets.
+    pub(crate) fn data(&self) -> PathBuf {
         self.folder.join("data")
     }
 
