@@ -2,6 +2,7 @@
 
 use std::collections::{HashMap, HashSet};
 
+use foldhash::fast::FixedState;
 use serde::Serialize;
 
 use crate::columns::{Columns, Ids};
@@ -96,10 +97,10 @@ struct Skew {
     missing: u64,
     ids: u64,
     /// Ids whose hash ends in `shift` zeros (Wegman's adaptive sampling, Flajolet 1990).
-    sample: HashSet<u64>,
+    sample: HashSet<u64, FixedState>,
     shift: u32,
     /// Candidates for the most frequent id (Misra, Gries 1982).
-    frequent: HashMap<u64, u64>,
+    frequent: HashMap<u64, u64, FixedState>,
 }
 
 impl Skew {

@@ -35,11 +35,13 @@ impl Default for Ids {
 
 impl Ids {
     /// Returns the ids of a row.
+    #[inline]
     pub fn row(&self, row: usize) -> &[u64] {
         &self.ids[self.offsets[row] as usize..self.offsets[row + 1] as usize]
     }
 
     /// Appends a row that has the ids behind the last row.
+    #[inline]
     pub(crate) fn end_row(&mut self) {
         self.offsets.push(u32::try_from(self.ids.len()).expect("a batch has fewer than 2^32 ids"));
     }

@@ -11,6 +11,7 @@ mod load;
 mod paper;
 mod processes;
 mod push_pull;
+mod read;
 mod recorded;
 mod report;
 mod rows;
@@ -28,7 +29,7 @@ use clap::Subcommand;
 ///
 /// `store` is what one core does with the rows of a shard, `push-pull` what is left of it behind sockets and messages; `hot-path` is what workers and a
 /// switch do with hot rows. These measure the limits of the machine in the same run: compare the ratio, for a machine that has other work is slower in
-/// both. `controller` is what a controller does with many members, `upload` the way of a checkpoint to a store, `calibrate` measures each role alone, `simulate` predicts a cluster from these, and `paper` repeats the paper's evaluation.
+/// both. `controller` is what a controller does with many members, `upload` the way of a checkpoint to a store, `read` the way of rows from a data set, `calibrate` measures each role alone, `simulate` predicts a cluster from these, and `paper` repeats the paper's evaluation.
 #[derive(Subcommand, Debug)]
 pub(crate) enum Command {
     /// Pushes and pulls rows of servers over TCP, each in a process of its own
@@ -41,6 +42,8 @@ pub(crate) enum Command {
     Controller(controller::Arguments),
     /// Uploads the checkpoint of a shard to a store
     Upload(upload::Arguments),
+    /// Reads a data set, as a worker does
+    Read(read::Arguments),
     /// Measures what each role and its kernel take of a processor, alone, and predicts real runs from it
     #[command(alias = "roles")]
     Calibrate(calibrate::Arguments),
@@ -60,6 +63,7 @@ pub(crate) fn run(command: &Command) -> Result<()> {
         Command::HotPath(arguments) => hot_path::run(arguments),
         Command::Store(arguments) => store::run(arguments),
         Command::Upload(arguments) => upload::run(arguments),
+        Command::Read(arguments) => read::run(arguments),
         Command::Calibrate(arguments) => calibrate::run(arguments),
         Command::Simulate(arguments) => simulate::run(arguments),
         Command::Paper(arguments) => paper::run(arguments),

@@ -1,4 +1,4 @@
-//! Large data sets: their conversion, the start of a job that reads one from a bucket, and the memory and the waits of its worker.
+//! Large data sets: their conversion, the rate at which they are read, the start of a job that reads one from a bucket, and the memory and the waits of its worker.
 
 use std::fmt::Write as _;
 use std::fs;
@@ -8,6 +8,7 @@ use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
+use serde_json::Value;
 
 use super::Options;
 use crate::process::{Running, check_interrupt, free_address};
@@ -21,20 +22,30 @@ const LIMIT: Duration = Duration::from_secs(3600);
 /// For so long a job trains.
 const TRAINING: Duration = Duration::from_secs(60);
 const LOOK_EVERY: Duration = Duration::from_millis(20);
-/// The metrics by which the training loop counts its time, up to the part.
-const STEP_SECONDS: &str = "libra_worker_step_seconds_total{part=\"";
+/// Reads four million rows, one row group after the other.
+const FLOOR: &str = "
+import pathlib, sys, time
+import pyarrow.parquet as parquet
+rows, begun = 0, time.monotonic()
+for path in sorted(pathlib.Path(sys.argv[1]).glob('*.parquet')):
+    file = parquet.ParquetFile(path)
+    for group in range(file.num_row_groups):
+        if rows < 4_000_000:
+            rows += file.read_row_group(group, use_threads=False).num_rows
+print(rows / (time.monotonic() - begun), 'rows/s', flush=True)
+";
 
 /// Raw figures and tables of them.
 pub(super) fn measure(options: &Options, folder: &Path) -> Result<(String, String)> {
     let folder = folder.join("data");
     shell::remove_directory(&folder)?;
     fs::create_dir_all(&folder).with_context(|| format!("cannot make {}", folder.display()))?;
-    let libra = shell::programs(&["libra"])?.join("libra");
-    let Some(store) = Store::start(Kind::S3s, &folder, "127.0.0.1")? else {
-        bail!("{} is not installed: {}", Kind::S3s.name(), Kind::S3s.installation());
+    let programs = shell::programs(&["libra", "libra-lab"])?;
+    let Some(store) = Store::start(Kind::S3rver, &folder, "127.0.0.1")? else {
+        bail!("{} is not installed: {}", Kind::S3rver.name(), Kind::S3rver.installation());
     };
     store.make_bucket()?;
-    let bench = Bench { libra, folder, store };
+    let bench = Bench { programs, folder, store };
     let mut raw = "rows,format,what,value\n".to_owned();
     let mut note = |rows: u64, format: &str, what: &str, value: f64| {
         println!("{rows} rows, {format}: {what} {value:.3}");
@@ -42,28 +53,34 @@ pub(super) fn measure(options: &Options, folder: &Path) -> Result<(String, Strin
     };
     let (text, rows) = (bench.folder.join("text"), options.rows);
     bench.make(rows, "text", &text)?;
-    let parquet = bench.bucket(rows);
-    let mut summary = "| of text | thousand rows/s | memory, MB |\n|---|---|---|\n".to_owned();
-    let conversion =
-        ["convert", &text.display().to_string(), "--to", &parquet.display().to_string()].map(str::to_owned);
-    let check = |set: &Path| ["check".to_owned(), set.display().to_string()];
-    let mut rates = Vec::new();
-    for (format, what, arguments) in [
-        ("text", "convert", &conversion[..]),
-        ("text", "check", &check(&text)),
-        ("parquet", "check", &check(&parquet)),
-    ] {
-        let (seconds, memory) = bench.data(arguments)?;
-        let rate = rows as f64 / seconds;
-        note(rows, format, &format!("{what}, rows/s"), rate)?;
-        note(rows, format, &format!("{what}, MB"), memory)?;
-        writeln!(summary, "| `libra data {what}` of {format} | {:.0} | {memory:.0} |", rate / 1e3)?;
-        rates.push(rate);
+    let parquet = bench.folder.join("parquet");
+    let (seconds, memory) = bench.convert(&text, &parquet)?;
+    let converted = rows as f64 / seconds;
+    note(rows, "text", "convert, rows/s", converted)?;
+    note(rows, "text", "convert, MB", memory)?;
+    let mut summary = format!(
+        "`libra data convert`, text to Parquet: {:.0} thousand rows/s, {memory:.0} MB of memory.\n\n\
+         | one thread | thousand rows/s |\n|---|---|\n",
+        converted / 1e3
+    );
+    for repeat in 0..options.repeats {
+        for (format, set) in [("text", &text), ("Parquet", &parquet)] {
+            for (order, rate) in bench.read(set)? {
+                note(rows, format, &format!("{order}, rows/s, run {repeat}"), rate)?;
+                writeln!(summary, "| {format}, {order} | {:.0} |", rate / 1e3)?;
+            }
+        }
+        if let Some(rate) = bench.floor(&parquet)? {
+            note(rows, "Parquet", &format!("pyarrow, rows/s, run {repeat}"), rate)?;
+            writeln!(summary, "| Parquet, by pyarrow into its arrays | {:.0} |", rate / 1e3)?;
+        }
     }
-    writeln!(summary, "\nParquet is read at {:.1} times the rate of text.\n", rates[2] / rates[1])?;
+    summary.push('\n');
     shell::remove_directory(&text)?;
-    let tenth = rows / 10;
-    bench.make(tenth, "parquet", &bench.bucket(tenth))?;
+    bench.upload(rows, &parquet)?;
+    let (tenth, smaller) = (rows / 10, bench.folder.join("tenth"));
+    bench.make(tenth, "parquet", &smaller)?;
+    bench.upload(tenth, &smaller)?;
     summary += "| rows in the bucket | first step after, s | memory of the worker, MB | reading, of its time | thousand samples/s |\n|---|---|---|---|---|\n";
     for repeat in 0..options.repeats {
         for rows in [tenth, rows] {
@@ -88,7 +105,7 @@ pub(super) fn measure(options: &Options, folder: &Path) -> Result<(String, Strin
 }
 
 struct Bench {
-    libra: PathBuf,
+    programs: PathBuf,
     folder: PathBuf,
     store: Store,
 }
@@ -106,9 +123,10 @@ struct Training {
 }
 
 impl Bench {
-    /// Directory of a set in the bucket.
-    fn bucket(&self, rows: u64) -> PathBuf {
-        self.store.data().join(BUCKET).join(rows.to_string())
+    /// Moves a set into the bucket.
+    fn upload(&self, rows: u64, set: &Path) -> Result<()> {
+        let (set, to) = (set.display().to_string(), format!("store:{BUCKET}/{rows}"));
+        self.store.rclone(&["move", &set, &to]).map(drop)
     }
 
     fn start(&self, name: &str, command: Command) -> Result<Running> {
@@ -118,17 +136,17 @@ impl Bench {
     fn make(&self, rows: u64, format: &str, to: &Path) -> Result<()> {
         let arguments =
             ["data", "make", "--quiet", "--format", format, "--files", FILES, "--rows", &rows.to_string()];
-        let mut command = shell::program(&self.libra, &arguments);
+        let mut command = shell::program(self.programs.join("libra"), &arguments);
         command.arg("--to").arg(to);
         self.start("make", command)?.finish(LIMIT)
     }
 
-    /// Seconds and memory, in MB, of a command of `libra data`.
-    fn data(&self, arguments: &[String]) -> Result<(f64, f64)> {
-        let mut command = shell::program(&self.libra, &["data"]);
-        command.args(arguments).arg("--quiet");
+    /// Seconds and memory, in MB, of the conversion of a set.
+    fn convert(&self, set: &Path, to: &Path) -> Result<(f64, f64)> {
+        let mut command = shell::program(self.programs.join("libra"), &["data", "convert", "--quiet"]);
+        command.arg(set).arg("--to").arg(to);
         let begun = Instant::now();
-        let mut running = self.start(&arguments[0], command)?;
+        let mut running = self.start("convert", command)?;
         let mut memory = 0.0;
         while running.status()?.is_none() {
             check_interrupt()?;
@@ -141,12 +159,45 @@ impl Bench {
         Ok((seconds, memory))
     }
 
+    /// Rows of a set that one thread reads in a second, by their order.
+    fn read(&self, set: &Path) -> Result<[(&'static str, f64); 2]> {
+        let json = self.folder.join("read.json");
+        let mut command = shell::program(self.programs.join("libra-lab"), &["bench", "read", "--quiet"]);
+        command.arg("--data").arg(set).arg("--json").arg(&json);
+        self.start("read", command)?.finish(LIMIT)?;
+        let figures: Value = serde_json::from_slice(&fs::read(&json)?).context("the figures are no JSON")?;
+        let rate = |name: &str| figures[name].as_f64().with_context(|| format!("there is no {name}"));
+        Ok([
+            ("in the order of the set", rate("rows_per_second")?),
+            ("in the order of an epoch", rate("rows_per_second_shuffled")?),
+        ])
+    }
+
+    /// Rows that one thread decompresses and decodes in a second, by another library, and does nothing with.
+    fn floor(&self, set: &Path) -> Result<Option<f64>> {
+        let python = shell::target_directory()?.join("tools/pyarrow/bin/python");
+        if !python.exists() {
+            shell::loudly(
+                "pyarrow is not installed: python3 -m venv target/tools/pyarrow && target/tools/pyarrow/bin/pip install pyarrow",
+            );
+            return Ok(None);
+        }
+        let mut command = shell::program(&python, &["-c", FLOOR]);
+        command.arg(set);
+        let mut floor = self.start("pyarrow", command)?;
+        floor.wait_for("rows/s", LIMIT)?;
+        let printed = fs::read_to_string(self.folder.join("pyarrow.log"))?;
+        let rate = printed.split_whitespace().next().context("it has printed nothing")?.parse()?;
+        floor.finish(LIMIT)?;
+        Ok(Some(rate))
+    }
+
     /// A job of one worker and one server that reads a set from the bucket. It is ended after a while.
     fn train(&self, rows: u64) -> Result<Training> {
         let (controller, http) = (free_address()?.to_string(), free_address()?);
         let data = self.store.url(BUCKET, &rows.to_string());
         let start = |name: &str, arguments: &[&str]| {
-            self.start(name, self.store.client(&self.libra, &[&[name], arguments].concat()))
+            self.start(name, self.store.client(&self.programs.join("libra"), &[&[name], arguments].concat()))
         };
         let begun = Instant::now();
         let job =
@@ -164,7 +215,7 @@ impl Bench {
             sleep(LOOK_EVERY);
             Ok(http::get(http, "/metrics", "text/plain").ok())
         };
-        let samples = |metrics: &str| value(metrics, "libra_worker_samples_total");
+        let samples = |metrics: &str| value(metrics, "libra_worker_samples_total", "");
         let first = loop {
             if let Some(metrics) =
                 look()?.filter(|metrics| samples(metrics).is_some_and(|samples| samples > 0.0))
@@ -182,8 +233,10 @@ impl Bench {
             let change = of(&last).zip(of(&first)).map(|(last, first)| last - first);
             change.context("the worker does not count its samples and its time")
         };
-        let part =
-            |part: &'static str| move |metrics: &str| value(metrics, &format!("{STEP_SECONDS}{part}\"}}"));
+        let part = |part: &'static str| {
+            let label = format!("part=\"{part}\"");
+            move |metrics: &str| value(metrics, "libra_worker_step_seconds_total", &label)
+        };
         let parts = ["data", "pull", "compute", "push", "clock"].map(|name| change(&part(name)));
         let parts = parts.into_iter().collect::<Result<Vec<f64>>>()?;
         let reading = parts[0] / parts.iter().sum::<f64>();
@@ -199,7 +252,11 @@ fn memory_peak(process: &Running) -> Option<f64> {
     line.trim().strip_suffix(" kB")?.parse::<f64>().ok().map(|kib| kib * 1.024e-3)
 }
 
-/// The value of a series in a text of metrics.
-fn value(metrics: &str, series: &str) -> Option<f64> {
-    metrics.lines().find_map(|line| line.strip_prefix(series)?.trim().parse().ok())
+/// The value of a series, by its name and one of its labels, in a text of metrics.
+fn value(metrics: &str, name: &str, label: &str) -> Option<f64> {
+    let of = |line: &str| {
+        let (labels, value) = line.strip_prefix(name)?.strip_prefix('{')?.split_once("} ")?;
+        labels.contains(label).then(|| value.parse().ok()).flatten()
+    };
+    metrics.lines().find_map(of)
 }

@@ -30,20 +30,23 @@ pub(crate) enum Kind {
     File,
     /// S3, in Python.
     Moto,
-    /// S3, in Rust.
+    /// S3, in Rust. It reads all of an object for each range of it.
     S3s,
+    /// S3, in JavaScript: without conditional writes, and fast with ranges of large objects.
+    S3rver,
     /// Azure, by Microsoft.
     Azurite,
 }
 
 impl Kind {
-    pub(crate) const ALL: [Self; 4] = [Self::File, Self::Moto, Self::S3s, Self::Azurite];
+    pub(crate) const ALL: [Self; 5] = [Self::File, Self::Moto, Self::S3s, Self::S3rver, Self::Azurite];
 
     pub(crate) fn name(self) -> &'static str {
         match self {
             Self::File => "file",
             Self::Moto => "moto",
             Self::S3s => "s3s-fs",
+            Self::S3rver => "s3rver",
             Self::Azurite => "azurite",
         }
     }
@@ -53,6 +56,7 @@ impl Kind {
             Self::File => ("", &[]),
             Self::Moto => ("moto_server", &["moto/bin"]),
             Self::S3s => ("s3s-fs", &["bin"]),
+            Self::S3rver => ("s3rver", &["s3rver/node_modules/.bin"]),
             Self::Azurite => ("azurite-blob", &["npm/node_modules/.bin"]),
         }
     }
@@ -67,12 +71,13 @@ impl Kind {
             Self::S3s => {
                 "cargo install s3s-fs --version 0.14.1 --features binary --locked --root target/tools"
             }
+            Self::S3rver => "npm install --no-save --prefix target/tools/s3rver s3rver",
             Self::Azurite => "npm install --no-save --prefix target/tools/npm azurite",
         }
     }
 
     fn is_s3(self) -> bool {
-        matches!(self, Self::Moto | Self::S3s)
+        matches!(self, Self::Moto | Self::S3s | Self::S3rver)
     }
 
     /// Its server, if it is installed.
@@ -130,8 +135,7 @@ impl Store {
         Ok(Some(store))
     }
 
-    /// The folder that has its buckets.
-    pub(crate) fn data(&self) -> PathBuf {
+    fn data(&self) -> PathBuf {
         self.folder.join("data")
     }
 
@@ -145,6 +149,7 @@ impl Store {
                 command.args(["--host", host, "--port", &port]);
                 command.args(["--access-key", "libra", "--secret-key", "libra"]).arg(self.data())
             }
+            Kind::S3rver => command.args(["-s", "-a", host, "-p", &port, "-d"]).arg(self.data()),
             Kind::Azurite => {
                 command.args(["--silent", "--skipApiVersionCheck", "--blobHost", host, "--blobPort", &port]);
                 command.arg("--location").arg(self.data())
@@ -157,20 +162,21 @@ impl Store {
         let endpoint = format!("http://127.0.0.1:{}", self.port);
         let of = |text: &str| text.to_owned();
         if self.kind.is_s3() {
+            let key = of(if self.kind == Kind::S3rver { "S3RVER" } else { "libra" });
             self.environment = vec![
                 ("AWS_ENDPOINT_URL", endpoint.clone()),
                 ("AWS_ALLOW_HTTP", of("true")),
                 ("AWS_REGION", of("us-east-1")),
-                ("AWS_ACCESS_KEY_ID", of("libra")),
-                ("AWS_SECRET_ACCESS_KEY", of("libra")),
+                ("AWS_ACCESS_KEY_ID", key.clone()),
+                ("AWS_SECRET_ACCESS_KEY", key.clone()),
             ];
             self.rclone = vec![
                 ("TYPE", of("s3")),
                 ("PROVIDER", of("Other")),
                 ("ENDPOINT", endpoint),
                 ("REGION", of("us-east-1")),
-                ("ACCESS_KEY_ID", of("libra")),
-                ("SECRET_ACCESS_KEY", of("libra")),
+                ("ACCESS_KEY_ID", key.clone()),
+                ("SECRET_ACCESS_KEY", key),
             ];
         } else {
             let account = format!("{endpoint}/{ACCOUNT}");
@@ -196,7 +202,7 @@ impl Store {
         };
         Ok(match self.kind {
             Kind::File | Kind::Moto => None,
-            Kind::S3s => {
+            Kind::S3s | Kind::S3rver => {
                 let secret = ("AWS_SECRET_ACCESS_KEY", "wrong".to_owned());
                 Some((replaced("AWS_SECRET_ACCESS_KEY", secret), "a wrong secret"))
             }
@@ -211,7 +217,7 @@ impl Store {
     pub(crate) fn url(&self, bucket: &str, path: &str) -> String {
         match self.kind {
             Kind::File => format!("file://{}/{bucket}/{path}", self.data().display()),
-            Kind::Moto | Kind::S3s => format!("s3://{bucket}/{path}"),
+            Kind::Moto | Kind::S3s | Kind::S3rver => format!("s3://{bucket}/{path}"),
             Kind::Azurite => format!("az://{bucket}/{path}"),
         }
     }

@@ -86,6 +86,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
         "libra-lab",
         &[
             "libra-client",
+            "libra-data",
             "libra-dataplane",
             "libra-storage",
             "libra-faultsim",

@@ -326,6 +326,7 @@ fn scalars<T: DataType, U>(
     into: &mut Vec<U>,
     meaning: impl Fn(Option<&T::T>) -> Result<U, Fault>,
 ) -> Result<usize, (usize, Failure)> {
+    into.reserve(rows);
     flat(reader, kind, def, rows, |value| {
         into.push(meaning(value)?);
         Ok(())
@@ -345,7 +346,7 @@ fn flat<T: DataType>(
     let read = guarded(|| reader.read_records(rows, Some(def), None, &mut values));
     let (records, ..) = read.map_err(|error| (0, Failure::Parquet(error)))?;
     let at = |row| move |fault| (row, Failure::Value(fault));
-    if kind.max_def == 0 {
+    if kind.max_def == 0 || values.len() == def.len() {
         for (row, value) in values.iter().enumerate() {
             each(Some(value)).map_err(at(row))?;
         }
@@ -369,6 +370,8 @@ fn lists<T: DataType>(
     into: &mut Ids,
     id: impl Fn(&T::T) -> Result<u64, Fault>,
 ) -> Result<usize, (usize, Failure)> {
+    into.ids.reserve(rows);
+    into.offsets.reserve(rows);
     if !kind.is_list {
         return flat(reader, kind, def, rows, |value| {
             if let Some(value) = value {
