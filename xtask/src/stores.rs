@@ -19,7 +19,7 @@ pub(crate) use server::{BUCKET, Kind, Store};
 pub(crate) struct Options {
     #[command(flatten)]
     step: StepOptions,
-    /// Stores, if not all: file, moto, s3s-fs, s3rver, azurite
+    /// Stores, if not all: file, moto, s3s-fs, azurite
     #[arg(value_name = "STORE")]
     stores: Vec<String>,
 }

@@ -32,14 +32,15 @@ pub(crate) enum Kind {
     Moto,
     /// S3, in Rust. It reads all of an object for each range of it.
     S3s,
-    /// S3, in JavaScript: without conditional writes, and fast with ranges of large objects.
+    /// S3, in JavaScript: fast with ranges of large objects, for reads; it cannot abort an upload in parts.
     S3rver,
     /// Azure, by Microsoft.
     Azurite,
 }
 
 impl Kind {
-    pub(crate) const ALL: [Self; 5] = [Self::File, Self::Moto, Self::S3s, Self::S3rver, Self::Azurite];
+    /// Those that checkpoints are kept at.
+    pub(crate) const ALL: [Self; 4] = [Self::File, Self::Moto, Self::S3s, Self::Azurite];
 
     pub(crate) fn name(self) -> &'static str {
         match self {
