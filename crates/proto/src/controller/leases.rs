@@ -28,8 +28,6 @@ pub(super) struct Leases {
     left: usize,
     /// Chunks that were dealt again after a worker was lost that may have done a part.
     repeated: u64,
-    /// What the servers of a cluster that is taken over were told last.
-    told: WorkDone,
 }
 
 /// Work of a worker, as the controller knows it.
@@ -45,25 +43,17 @@ pub(super) struct WorkerLeases {
     pub(super) is_unknown: bool,
 }
 
-impl Leases {
-    /// A server tells a controller that takes over what it knows.
-    pub(super) fn learn(&mut self, told: WorkDone) {
-        let progress = |of: &WorkDone| {
-            let done = of.records.iter().map(|(_, record)| record.done_in(of.phase).count());
-            (of.phase, done.sum::<usize>())
-        };
-        if progress(&told) >= progress(&self.told) {
-            self.told = told;
-        }
-    }
-}
-
 impl Controller {
     /// Goes on where the controller before was. Of workers that are not there any more the servers know it: of those that ended before
     /// from the view, of the others what was done at the last checkpoint (rule K5).
     pub(super) fn take_over_work(&mut self) {
         let Some(work) = &mut self.cluster.work else { return };
-        let told = core::mem::take(&mut self.leases.told);
+        let told = self.members.values_mut().map(|member| core::mem::take(&mut member.work_done));
+        let progress = |told: &WorkDone| {
+            let done = told.records.iter().map(|(_, record)| record.done_in(told.phase).count());
+            (told.phase, done.sum::<usize>())
+        };
+        let told = told.max_by_key(progress).unwrap_or_default();
         let view = &mut self.cluster.view;
         // Behind the records of runs before this one.
         for (worker, record) in told.records.into_iter().skip(work.done.records.len()) {
@@ -133,7 +123,7 @@ impl Controller {
             *next = held.last().map(|last| last + 1);
         }
         let repeated = self.repeated_chunks();
-        self.leases = Leases { phase: Some(phase), chunks, free, left, repeated, ..Leases::default() };
+        self.leases = Leases { phase: Some(phase), chunks, free, left, repeated };
     }
 
     /// Goes on to the next phase if all chunks of one are done, and deals what is free to the workers that want it (rules K2, K4).

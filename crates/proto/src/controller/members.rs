@@ -15,6 +15,7 @@ use crate::message::Kind;
 use crate::role::Link;
 use crate::statistics::Statistics;
 use crate::time::Instant;
+use crate::work::WorkDone;
 
 /// Repeated reports of a worker about a switch that it cannot reach.
 #[derive(Debug, Clone, Copy)]
@@ -62,6 +63,8 @@ pub(super) struct Member {
     pub(super) clock: (u64, u64),
     /// Its leases, and what it has done (workers).
     pub(super) leases: WorkerLeases,
+    /// The work that it was told is done, for a controller that takes over (servers).
+    pub(super) work_done: WorkDone,
     /// It has asked to go (workers, switches).
     pub(super) leaves: bool,
     /// Another is to come in its place then, or if its process ends (workers).
@@ -105,6 +108,7 @@ impl Member {
             at_barrier: None,
             clock: (0, 0),
             leases: WorkerLeases::default(),
+            work_done: WorkDone::default(),
             leaves: false,
             returns: false,
             statistics: None,

@@ -202,9 +202,6 @@ impl Controller {
     pub(super) fn recover(&mut self, now: Instant, link: Link, rejoin: Rejoin, remote: SocketAddr) {
         let Rejoin { join, you, pass, share, view, barriers, cluster, work_done, instance: _ } = rejoin;
         self.barrier = self.barrier.max(barriers);
-        if !is_enabled(Mutant::WorkDoneNotLearned) {
-            self.leases.learn(work_done);
-        }
         let instance = self.cluster.instance;
         let newest = self.cluster.view.number;
         let is_newer = |cluster: &Cluster| cluster.instance == instance && cluster.view.number > newest;
@@ -215,6 +212,9 @@ impl Controller {
         member.started = true;
         member.leases.is_unknown = true;
         member.viewed = view;
+        if !is_enabled(Mutant::WorkDoneNotLearned) {
+            member.work_done = work_done;
+        }
         self.set_return(&mut member, &join);
         member.is_slow = join.is_slow;
         member.http = join.http.map(|http| seen_from(http, remote));
