@@ -138,6 +138,14 @@ impl Drop for Running {
     }
 }
 
+/// KiB of memory of a process, as /proc has them by name: `VmRSS` now, `VmHWM` the most so far.
+pub(crate) fn memory(id: u32, name: &str) -> Result<u64> {
+    let status = std::fs::read_to_string(format!("/proc/{id}/status")).context("a process is gone")?;
+    let line = status.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'));
+    let kib = line.context("a process is gone")?.trim().trim_end_matches(" kB");
+    kib.parse().context("/proc has no number of KiB")
+}
+
 /// Waits until all have ended well. The first that has not, the deadline and Ctrl-C are errors that show what the
 /// processes printed last.
 pub(crate) fn wait(processes: &mut [Running], deadline: Instant) -> Result<()> {

@@ -24,6 +24,7 @@ use crate::findings::{self, Findings};
 use crate::process::{self, Running, free_address};
 use crate::shell::starts;
 use crate::{Outcome, shell};
+pub(crate) use agreement::sum;
 use api::Prometheus;
 use job::Job;
 

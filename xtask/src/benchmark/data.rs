@@ -11,7 +11,8 @@ use anyhow::{Context, Result, bail, ensure};
 use serde_json::Value;
 
 use super::Options;
-use crate::process::{Running, check_interrupt, free_address};
+use crate::process::{self, Running, check_interrupt, free_address};
+use crate::prometheus::sum;
 use crate::stores::{BUCKET, Kind, Store};
 use crate::{http, shell};
 
@@ -32,7 +33,7 @@ for path in sorted(pathlib.Path(sys.argv[1]).glob('*.parquet')):
     for group in range(file.num_row_groups):
         if rows < 4_000_000:
             rows += file.read_row_group(group, use_threads=False).num_rows
-print(rows / (time.monotonic() - begun), 'rows/s', flush=True)
+print(rows / (time.monotonic() - begun))
 ";
 
 /// Raw figures and tables of them.
@@ -184,12 +185,8 @@ impl Bench {
         }
         let mut command = shell::program(&python, &["-c", FLOOR]);
         command.arg(set);
-        let mut floor = self.start("pyarrow", command)?;
-        floor.wait_for("rows/s", LIMIT)?;
-        let printed = fs::read_to_string(self.folder.join("pyarrow.log"))?;
-        let rate = printed.split_whitespace().next().context("it has printed nothing")?.parse()?;
-        floor.finish(LIMIT)?;
-        Ok(Some(rate))
+        let printed = shell::output(command)?;
+        Ok(Some(printed.trim().parse().with_context(|| format!("pyarrow: no number in {printed:?}"))?))
     }
 
     /// A job of one worker and one server that reads a set from the bucket. It is ended after a while.
@@ -215,11 +212,9 @@ impl Bench {
             sleep(LOOK_EVERY);
             Ok(http::get(http, "/metrics", "text/plain").ok())
         };
-        let samples = |metrics: &str| value(metrics, "libra_worker_samples_total", "");
+        let samples = |metrics: &str| sum::<f64>(metrics, "libra_worker_samples_total");
         let first = loop {
-            if let Some(metrics) =
-                look()?.filter(|metrics| samples(metrics).is_some_and(|samples| samples > 0.0))
-            {
+            if let Some(metrics) = look()?.filter(|metrics| samples(metrics) > 0.0) {
                 break metrics;
             }
         };
@@ -229,34 +224,19 @@ impl Bench {
             last = look()?.unwrap_or(last);
         }
         let seconds = first_at.elapsed().as_secs_f64();
-        let change = |of: &dyn Fn(&str) -> Option<f64>| {
-            let change = of(&last).zip(of(&first)).map(|(last, first)| last - first);
-            change.context("the worker does not count its samples and its time")
-        };
-        let part = |part: &'static str| {
-            let label = format!("part=\"{part}\"");
-            move |metrics: &str| value(metrics, "libra_worker_step_seconds_total", &label)
-        };
-        let parts = ["data", "pull", "compute", "push", "clock"].map(|name| change(&part(name)));
-        let parts = parts.into_iter().collect::<Result<Vec<f64>>>()?;
-        let reading = parts[0] / parts.iter().sum::<f64>();
-        let memory = memory_peak(&members[2]).context("the worker has ended")?;
-        Ok(Training { first_step, memory, reading, rate: change(&samples)? / seconds })
+        let change = |of: &dyn Fn(&str) -> f64| of(&last) - of(&first);
+        let parts = ["data", "pull", "compute", "push", "clock"].map(|part| {
+            let series = format!("libra_worker_step_seconds_total{{part=\"{part}\"}}");
+            change(&|metrics| sum(metrics, &series))
+        });
+        let all: f64 = parts.iter().sum();
+        ensure!(all > 0.0, "the worker does not count the time of its steps");
+        let memory = memory_peak(&members[2])?;
+        Ok(Training { first_step, memory, reading: parts[0] / all, rate: change(&samples) / seconds })
     }
 }
 
-/// The most that a process had in memory, in MB; `None` if it has ended.
-fn memory_peak(process: &Running) -> Option<f64> {
-    let status = fs::read_to_string(format!("/proc/{}/status", process.id())).ok()?;
-    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"))?;
-    line.trim().strip_suffix(" kB")?.parse::<f64>().ok().map(|kib| kib * 1.024e-3)
-}
-
-/// The value of a series, by its name and one of its labels, in a text of metrics.
-fn value(metrics: &str, name: &str, label: &str) -> Option<f64> {
-    let of = |line: &str| {
-        let (labels, value) = line.strip_prefix(name)?.strip_prefix('{')?.split_once("} ")?;
-        labels.contains(label).then(|| value.parse().ok()).flatten()
-    };
-    metrics.lines().find_map(of)
+/// The most that a process had in memory, in MB.
+fn memory_peak(running: &Running) -> Result<f64> {
+    Ok(process::memory(running.id(), "VmHWM")? as f64 * 1.024e-3)
 }

@@ -80,7 +80,7 @@ impl Members {
     /// From now on memory and time are counted.
     pub(super) fn begin(&mut self) -> Result<()> {
         for member in &mut self.all {
-            let (memory, cpu) = (memory(member.id)?, cpu(member.id)?);
+            let (memory, cpu) = (process::memory(member.id, "VmRSS")?, cpu(member.id)?);
             (member.memory, member.cpu) = ((memory, memory), (cpu, cpu));
         }
         Ok(())
@@ -88,7 +88,7 @@ impl Members {
 
     pub(super) fn look(&mut self) -> Result<()> {
         for member in &mut self.all {
-            member.memory.1 = member.memory.1.max(memory(member.id)?);
+            member.memory.1 = member.memory.1.max(process::memory(member.id, "VmRSS")?);
             member.cpu.1 = cpu(member.id)?;
         }
         Ok(())
@@ -161,13 +161,6 @@ fn address_in(line: &str, state: &str, sockets: &BTreeSet<u64>) -> Option<Socket
     Some(SocketAddr::from((ip, u16::from_str_radix(port, 16).ok()?)))
 }
 
-/// KiB of memory that a process has.
-fn memory(id: u32) -> Result<u64> {
-    let status = std::fs::read_to_string(format!("/proc/{id}/status")).context("a member is gone")?;
-    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).context("a member is gone")?;
-    line.trim().trim_end_matches(" kB").parse().context("/proc has no number of KiB")
-}
-
 /// Ticks of processor time that a process took.
 fn cpu(id: u32) -> Result<u64> {
     let stat = std::fs::read_to_string(format!("/proc/{id}/stat")).context("a member is gone")?;
@@ -198,8 +191,8 @@ mod tests {
     #[test]
     fn a_process_has_memory_and_time() {
         let id = std::process::id();
-        assert!(memory(id).unwrap() > 100);
+        assert!(process::memory(id, "VmRSS").unwrap() > 100);
         assert!(cpu(id).is_ok());
-        assert!(memory(u32::MAX).is_err());
+        assert!(process::memory(u32::MAX, "VmRSS").is_err());
     }
 }

@@ -1,5 +1,8 @@
 //! The counts of a job in the last scrape of its members, in that of its controller, in its last event and in its report.
 
+use std::iter::Sum;
+use std::str::FromStr;
+
 use anyhow::{Context, Result, ensure};
 use serde_json::Value;
 
@@ -90,11 +93,11 @@ pub(super) fn check(bodies: &[Body], job: &Job) -> Result<Finding> {
     let (event, report) = (job.done()?, job.report()?);
     let mut apart = Vec::new();
     for count in COUNTS {
-        let members: u64 = bodies.iter().map(|body| sum(&body.text, count.of_members)).sum();
+        let members: u64 = bodies.iter().map(|body| sum::<u64>(&body.text, count.of_members)).sum();
         let controller: u64 = bodies
             .iter()
             .filter(|body| body.role == "controller")
-            .map(|body| sum(&body.text, count.of_job))
+            .map(|body| sum::<u64>(&body.text, count.of_job))
             .sum();
         let [event, report] = [(&event["totals"], count.in_event), (&report, count.in_report)]
             .map(|(document, path)| number(document, path));
@@ -118,13 +121,13 @@ fn number(document: &Value, path: &str) -> Result<u64> {
 }
 
 /// The sum of the samples of this name, and with this label where one is named.
-fn sum(text: &str, sample: &str) -> u64 {
+pub(crate) fn sum<N: FromStr + Sum>(text: &str, sample: &str) -> N {
     let (name, label) = sample.split_once('{').unwrap_or((sample, "}"));
     let label = label.trim_end_matches('}');
     let samples = text.lines().filter_map(|line| {
         let (series, value) = line.rsplit_once(' ')?;
         let (of, labels) = series.split_once('{').unwrap_or((series, ""));
-        (of == name && labels.contains(label)).then(|| value.parse::<u64>().ok())?
+        (of == name && labels.contains(label)).then(|| value.parse().ok())?
     });
     samples.sum()
 }
@@ -137,6 +140,6 @@ mod tests {
     fn samples_are_summed_by_name_and_label() {
         let text = "# TYPE a_total counter\na_total{m=\"x y\",k=\"hot\"} 3\na_total{m=\"z\",k=\"cold\"} 4\na_total_b 9\nb 5\n";
         assert_eq!((sum(text, "a_total"), sum(text, "a_total{k=\"hot\"}"), sum(text, "b")), (7, 3, 5));
-        assert_eq!(sum(text, "c"), 0);
+        assert_eq!(sum::<u64>(text, "c"), 0);
     }
 }
