@@ -22,7 +22,9 @@ impl ScenarioRunner {
         let strays = (0..self.kinds.len())
             .filter(is_worker)
             .any(|host| self.world.is_alive(host) && !self.users.get(&host).is_some_and(User::is_there));
-        if ended && !strays && self.all_act_on_one_view() {
+        // A job that ends waits for no round that only dead workers have pushed to.
+        let applied = || self.world.observer.taken_and_unapplied().is_none();
+        if ended && !strays && self.all_act_on_one_view() && applied() {
             let waiting: Vec<Host> =
                 living().filter(|user| user.progress == Progress::Ended).map(|user| user.host).collect();
             for host in waiting {
@@ -69,7 +71,10 @@ impl ScenarioRunner {
             }
         }
         let agreed = self.all_act_on_one_view();
-        let text = format!("the job does not end; all act on one view: {agreed}; users: {stages:?}");
+        let unapplied = self.world.observer.taken_and_unapplied();
+        let text = format!(
+            "the job does not end; all act on one view: {agreed}; not applied: {unapplied:?}; users: {stages:?}"
+        );
         self.violate("liveness", text);
     }
 

@@ -54,18 +54,25 @@ impl Checkers {
                 ));
             }
         }
-        // Of a worker that died, what a switch acknowledged is not lost while that switch holds the region.
-        for ((worker, region), flow) in self.packets.flows() {
-            let Some(ownership) = self.roster.newest().map(|view| view.ownership(region)) else { continue };
-            let lost = |seq: &u32| flow.acknowledged_in(*seq) == Some(ownership.view_on_wire());
-            if let Some(seq) = flow.unapplied().find(lost) {
-                return Err(format!(
-                    "worker {worker}, region {region}: {seq} was taken by {:?}, which still holds the region, and is not applied",
-                    ownership.owner.map(Peer::Switch)
-                ));
-            }
+        match self.taken_and_unapplied() {
+            Some(taken) => Err(format!("{taken}, and is not applied")),
+            None => Ok(()),
         }
-        Ok(())
+    }
+
+    /// Returns a packet that a switch has acknowledged and no shard has applied. While the switch holds the region it is not lost, and is applied
+    /// with its round, also if its worker has died.
+    pub fn taken_and_unapplied(&self) -> Option<String> {
+        let newest = self.roster.newest()?;
+        self.packets.flows().find_map(|((worker, region), flow)| {
+            let ownership = newest.ownership(region);
+            let is_taken = |seq: &u32| flow.acknowledged_in(*seq) == Some(ownership.view_on_wire());
+            let seq = flow.unapplied().find(is_taken)?;
+            let owner = ownership.owner.map(Peer::Switch);
+            Some(format!(
+                "worker {worker}, region {region}: {seq} was taken by {owner:?}, which still holds the region"
+            ))
+        })
     }
 
     /// The sums of the packets of a worker that are applied.
