@@ -6,15 +6,15 @@ use std::hint::black_box;
 use std::time::{Duration, Instant};
 
 use libra_dataplane::{
-    Arithmetic, CELLS_MAX, HEADER_BYTES, Header, Kind, PacketWriter, Pipeline, Region, RegionConfig,
-    RegionMemory, packet_bytes,
+    Arithmetic, BODY_KEY_BYTES, BodyKey, CELLS_MAX, Direction, HEADER_BYTES, Header, Kind, PacketWriter,
+    PathKeys, Pipeline, Region, RegionConfig, RegionMemory, TAG_KEY_BYTES, TagKey, Tags, packet_bytes,
 };
 use rand::rngs::SmallRng;
 use rand::seq::IteratorRandom as _;
 use rand::{Rng as _, SeedableRng as _};
 
-/// Entries of a packet: one per lane of a hardware switch, and as many as an Ethernet frame holds.
-const ENTRIES: [u8; 2] = [16, 240];
+/// Entries of a packet: one per lane of a hardware switch, those of a packet of 192 bytes, and as many as an Ethernet frame holds.
+const ENTRIES: [u8; 3] = [16, 27, 240];
 const BURST: usize = 32;
 /// Packets between two flips.
 const ROUND: u32 = 64;
@@ -46,12 +46,17 @@ fn report_all(entries: u8) {
         };
         (0..entries).map(next).collect()
     };
-    report(entries, "push, fixed point, cells next to each other", Kind::Push, fixed, neighbours);
-    report(entries, "push, fixed point, a third of neighbouring cells", Kind::Push, fixed, thirds);
-    report(entries, "push, fixed point, cells all over the region", Kind::Push, fixed, scattered);
-    report(entries, "push, f32, cells all over the region", Kind::Push, Arithmetic::F32, scattered);
-    report(entries, "push, table, cells all over the region", Kind::Push, Arithmetic::Table, scattered);
-    report(entries, "pull, cells all over the region", Kind::Pull, fixed, scattered);
+    let body = BodyKey::from_bytes(&[0xa5; BODY_KEY_BYTES]);
+    let key = TagKey::from_bytes([7; TAG_KEY_BYTES]);
+    let macs = Some(Tags::Mac { body: &body, keys: PathKeys { up: key, down: key } });
+    report(entries, "push, fixed point, cells next to each other", Kind::Push, fixed, None, neighbours);
+    report(entries, "the same with tags", Kind::Push, fixed, macs, neighbours);
+    report(entries, "push, fixed point, a third of neighbouring cells", Kind::Push, fixed, None, thirds);
+    report(entries, "the same with tags", Kind::Push, fixed, macs, thirds);
+    report(entries, "push, fixed point, cells all over the region", Kind::Push, fixed, None, scattered);
+    report(entries, "push, f32, cells all over the region", Kind::Push, Arithmetic::F32, None, scattered);
+    report(entries, "push, table, cells all over the region", Kind::Push, Arithmetic::Table, None, scattered);
+    report(entries, "pull, cells all over the region", Kind::Pull, fixed, None, scattered);
 }
 
 /// A number of either sign for a cell.
@@ -72,6 +77,7 @@ fn report(
     name: &str,
     kind: Kind,
     arithmetic: Arithmetic,
+    tags: Option<Tags<'_>>,
     mut cells: impl FnMut(&mut SmallRng) -> Vec<u16>,
 ) {
     let config = RegionConfig {
@@ -115,11 +121,14 @@ fn report(
         for packets in &mut bursts {
             for packet in packets.iter_mut() {
                 packet[..HEADER_BYTES].copy_from_slice(&header(kind, entries, seq).to_bytes());
+                if let Some(tags) = tags {
+                    tags.sign(Direction::Up, packet, 1);
+                }
                 seq += 1;
             }
             let before = Instant::now();
             let burst = black_box(packets).iter_mut().map(|packet| &mut packet[..]);
-            pipeline.process_burst((1, 0), burst, |answer| {
+            pipeline.process_tagged_burst((1, 0), tags, burst, |answer| {
                 answers += 1;
                 black_box(answer);
             });

@@ -61,18 +61,15 @@ impl BodyKey {
     #[inline]
     #[must_use]
     pub fn hash(&self, body: &[u8]) -> BodyHash {
-        let (blocks, rest) = body.as_chunks::<BLOCK_BYTES>();
-        let keys = || (0..).step_by(BLOCK_WORDS).map_while(|at| self.0.get(at..)?.first_chunk());
-        let mut hash =
-            simd::nh(&self.0, blocks).unwrap_or_else(|| blocks.iter().zip(keys()).fold([0; 2], nh_block));
-        if !rest.is_empty()
-            && !is_enabled(Mutant::PaddingNotHashed)
-            && let Some(key) = keys().nth(blocks.len())
-        {
+        let (blocks, rest) = body.as_chunks();
+        let last = (!rest.is_empty() && !is_enabled(Mutant::PaddingNotHashed)).then(|| {
             let mut block = [0; BLOCK_BYTES];
             block.iter_mut().zip(rest).for_each(|(padded, byte)| *padded = *byte);
-            hash = nh_block(hash, (&block, key));
-        }
+            block
+        });
+        let keys = (0..).step_by(BLOCK_WORDS).map_while(|at| self.0.get(at..)?.first_chunk());
+        let hash = simd::nh(&self.0, blocks, last.as_ref())
+            .unwrap_or_else(|| blocks.iter().chain(&last).zip(keys).fold([0; 2], nh_block));
         BodyHash(hash)
     }
 }

@@ -19,6 +19,7 @@ pub(crate) const fn is_sound(
 pub(crate) const fn nh(
     _key: &[u32],
     _blocks: &[[u8; crate::authentication::BLOCK_BYTES]],
+    _last: Option<&[u8; crate::authentication::BLOCK_BYTES]>,
 ) -> Option<[u64; 2]> {
     None
 }
