@@ -5,6 +5,7 @@ mod controller;
 mod disk;
 mod durability;
 mod hot_path;
+mod join;
 mod latency;
 mod limits;
 mod load;
@@ -29,7 +30,7 @@ use clap::Subcommand;
 ///
 /// `store` is what one core does with the rows of a shard, `push-pull` what is left of it behind sockets and messages; `hot-path` is what workers and a
 /// switch do with hot rows. These measure the limits of the machine in the same run: compare the ratio, for a machine that has other work is slower in
-/// both. `controller` is what a controller does with many members, `upload` the way of a checkpoint to a store, `read` the way of rows from a data set, `calibrate` measures each role alone, `simulate` predicts a cluster from these, and `paper` repeats the paper's evaluation.
+/// both. `controller` is what a controller does with many members, `upload` the way of a checkpoint to a store, `read` the way of rows from a data set, `join` the way of a worker into a job, `calibrate` measures each role alone, `simulate` predicts a cluster from these, and `paper` repeats the paper's evaluation.
 #[derive(Subcommand, Debug)]
 pub(crate) enum Command {
     /// Pushes and pulls rows of servers over TCP, each in a process of its own
@@ -44,6 +45,8 @@ pub(crate) enum Command {
     Upload(upload::Arguments),
     /// Reads a data set, as a worker does
     Read(read::Arguments),
+    /// Joins a job that runs and leaves it, as a worker
+    Join(join::Arguments),
     /// Measures what each role and its kernel take of a processor, alone, and predicts real runs from it
     #[command(alias = "roles")]
     Calibrate(calibrate::Arguments),
@@ -64,6 +67,7 @@ pub(crate) fn run(command: &Command) -> Result<()> {
         Command::Store(arguments) => store::run(arguments),
         Command::Upload(arguments) => upload::run(arguments),
         Command::Read(arguments) => read::run(arguments),
+        Command::Join(arguments) => join::run(arguments),
         Command::Calibrate(arguments) => calibrate::run(arguments),
         Command::Simulate(arguments) => simulate::run(arguments),
         Command::Paper(arguments) => paper::run(arguments),
