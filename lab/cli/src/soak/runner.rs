@@ -25,9 +25,10 @@ const GATHERING_MAX: Duration = Duration::from_secs(20);
 const RESTART_AFTER: Duration = Duration::from_secs(1);
 /// Time that the cluster may take to end once workers push no more, besides that for the rows, which each worker reads then.
 const ENDING_MAX: Duration = Duration::from_secs(30);
-/// Values that a worker reads in a second at least: of rows on disk, and from a server that has just come back.
-const VALUES_READ_MIN: u64 = 2_000_000;
-/// Time that processes may take to exit once the job is done.
+/// Values that a worker reads in a second at least, of rows on disk, and from a server that has just come back; and that servers write,
+/// which end with the checkpoint that they are at.
+const VALUES_PER_SECOND_MIN: u64 = 2_000_000;
+/// Time that processes may take to exit once the job is done and nothing is to be written.
 const EXIT_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Event for the parent.
@@ -62,7 +63,7 @@ impl SoakRunner<'_> {
         let mut soak = ActiveSoak { runner: self, processes, signals, bar, history: History::default() };
         soak.gather()?;
         soak.play()?;
-        soak.processes.wait(EXIT_TIMEOUT)?;
+        soak.processes.wait(EXIT_TIMEOUT + soak.all_values_max(1))?;
         soak.bar.finish_and_clear();
         let mut history = soak.history;
         history.read_stalls(self.directory, self.settings.task.load.lanes)?;
@@ -126,6 +127,13 @@ impl ActiveSoak<'_> {
         Ok(())
     }
 
+    /// The longest time that it takes to read or to write the values of all rows, so many times.
+    fn all_values_max(&self, times: u16) -> Duration {
+        let load = &self.runner.settings.task.load;
+        let values = load.rows() * u64::from(load.lanes) * u64::from(times);
+        Duration::from_secs(values / VALUES_PER_SECOND_MIN)
+    }
+
     /// Does what is to be done, until the job is done.
     fn play(&mut self) -> Result<()> {
         let lasts = Duration::from_secs(self.runner.arguments.seconds);
@@ -134,10 +142,8 @@ impl ActiveSoak<'_> {
         let now = Instant::now();
         let begin = (now + left).checked_sub(lasts).unwrap_or(now);
         self.history.began = end - u64::try_from(lasts.as_micros())?;
-        let load = &self.runner.settings.task.load;
-        let reads = load.rows() * u64::from(load.lanes) * u64::from(self.runner.settings.sizes.workers);
         let away = self.runner.arguments.away.unwrap_or_default();
-        let ending_max = ENDING_MAX + away + Duration::from_secs(reads / VALUES_READ_MIN);
+        let ending_max = ENDING_MAX + away + self.all_values_max(self.runner.settings.sizes.workers);
         let deadline = begin + lasts + ending_max;
         let mut acts = self.runner.acts();
         loop {
