@@ -166,3 +166,25 @@ fn a_store_with_a_memory_limit_is_compared_with_one_without() {
         &["--memory-limit"],
     );
 }
+
+#[test]
+fn a_worker_joins_and_leaves_a_job_of_several_servers() {
+    let directory = TempDir::new().unwrap();
+    let file = directory.path().join("out.json");
+    for security in ["off", "tls"] {
+        let job = ["bench", "join", "--servers", "2", "--security", security];
+        let output = run(&[&job[..], &["--times", "20", "--json", file.to_str().unwrap()]].concat());
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        let table = String::from_utf8(output.stdout).unwrap();
+        assert!(table.contains("joins and leaves 20 times"), "{table}");
+        let json = json(&file);
+        assert_eq!(json["security"], security);
+        for times in [&json["join_us"], &json["leave_us"]] {
+            assert!(
+                times["p50"].as_u64().unwrap() > 0 && times["max"].as_u64() >= times["p50"].as_u64(),
+                "{json:#}"
+            );
+        }
+    }
+    assert_refused(&["bench", "join", "--times", "0"], 2, &["--times"]);
+}
